@@ -326,10 +326,11 @@ fn lrp(guid: &ProcessGuid, variant: u64) -> DesiredLrp {
     let variable = Variable { name: text("APP_ID"), value: Secret::Plain(format!("app-{variant}")) };
     let args = vec![text("--listen"), text("0.0.0.0:8080")];
     let run = Run { path: text("/app/bin/server"), args, ..Run::default() };
+    let constraint = Constraint { stack: Some(Stack::new("linux").expect("legal")), ..Constraint::default() };
     let definition = Definition {
-        constraint: Constraint { stack: Some(Stack::new("linux").expect("legal")), ..Constraint::default() },
+        constraint: constraint.into(),
         environment_variables: vec![variable],
-        action: Action::Run(run),
+        action: Action::Run(run).into(),
         start_timeout_ms: 60_000,
         memory_mb: 256,
         disk_mb: 512,

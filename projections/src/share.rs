@@ -5,20 +5,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use schemas::action::Action;
 use schemas::actual::State;
 use schemas::definition::{Definition, TaskDefinition};
 use schemas::desired::Desired;
 use schemas::names::{CellId, DefinitionId, Domain};
+use schemas::policy::Policies;
 use schemas::process::{Process, Slot};
+use schemas::resources::Constraint;
 use schemas::task::{self, Task};
 use serde::Serialize;
 
 use crate::index::OnCell;
 
-/// The definitions and domains in use. What is shared is not part of what is true: two are always equal.
+/// The definitions, their parts, policies and domains in use. What is shared is not part of what is true: two are always
+/// equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     definitions: Pool<Definition>,
+    constraints: Pool<Constraint>,
+    actions: Pool<Action>,
+    policies: Pool<Policies>,
     task_definitions: Pool<TaskDefinition>,
     /// Each with how many processes and tasks are in it.
     domains: BTreeMap<Domain, u64>,
@@ -68,7 +75,20 @@ impl Shared {
             if *id == desired.active_definition_id {
                 id.clone_from(&desired.active_definition_id);
             }
-            self.definitions.share(definition);
+            self.definitions.share_with(definition, |parts| {
+                self.constraints.share(&mut parts.constraint);
+                let Definition { setup, action, monitor, .. } = parts;
+                for action in setup.iter_mut().chain([action]).chain(monitor) {
+                    self.actions.share(action);
+                }
+            });
+        }
+    }
+
+    /// Shares the policies of a process that were just set.
+    pub(crate) fn policies(&mut self, process: &mut Process) {
+        if let Some(desired) = &mut process.desired {
+            self.policies.share(&mut desired.policies);
         }
     }
 
@@ -147,6 +167,11 @@ impl<T> Pool<T> {
 
 impl<T: Serialize + PartialEq + Clone> Pool<T> {
     fn share(&mut self, value: &mut Arc<T>) {
+        self.share_with(value, |_| {});
+    }
+
+    /// Shares a value, and the parts of one that is new, which nobody holds yet.
+    fn share_with(&mut self, value: &mut Arc<T>, share_parts: impl FnOnce(&mut T)) {
         let Ok(bytes) = postcard::to_stdvec(&**value) else { return };
         let hash = schemas::checksum::crc64(&[&bytes]);
         if let Some(known) = self.values.get(&hash) {
@@ -160,14 +185,48 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
             self.sweep_at = 2 * self.values.len() + SPARE;
         }
         // Cloned, because what was decoded from text has rows with room to grow.
-        *value = Arc::new((**value).clone());
+        let mut own = (**value).clone();
+        share_parts(&mut own);
+        *value = Arc::new(own);
         self.values.insert(hash, Arc::clone(value));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use schemas::Timestamp;
+    use schemas::container::Epoch;
+    use schemas::entry::{Event, Stamp};
+    use schemas::names::DecisionId;
+    use schemas::{desired, process};
+
     use super::*;
+
+    /// A process that was just desired, with a memory of its own.
+    fn desired(guid: &str, memory_mb: u64) -> Process {
+        let lrp = fixtures::lrp_of(guid, "d", 1, Definition { memory_mb, ..fixtures::definition() });
+        let mut process = Process::new(lrp.process_guid.clone(), lrp.domain.clone(), Epoch(Timestamp(1)));
+        let event = Event::Desired(desired::Event::Desired(Box::new(lrp)));
+        let stamp = Stamp::beginning(DecisionId(uuid::Uuid::nil()), Timestamp(1));
+        process::evolve(&mut process, &[event], &stamp);
+        process
+    }
+
+    #[test]
+    fn definitions_that_differ_share_what_is_equal_of_them() {
+        let mut shared = Shared::default();
+        let [one, other] = [("one", 1), ("other", 2)].map(|(guid, memory_mb)| {
+            let mut process = desired(guid, memory_mb);
+            shared.definitions(&mut process);
+            shared.policies(&mut process);
+            let desired = process.desired.expect("it was desired");
+            (Arc::clone(&desired.definitions[0].1), desired.policies)
+        });
+        assert_ne!(one.0, other.0);
+        assert!(Arc::ptr_eq(&one.0.action, &other.0.action));
+        assert!(Arc::ptr_eq(&one.0.constraint, &other.0.constraint));
+        assert!(Arc::ptr_eq(&one.1, &other.1));
+    }
 
     #[test]
     fn what_nobody_holds_any_more_is_not_kept_for_ever() {

@@ -482,6 +482,9 @@ impl World {
         if decision.events.iter().any(brings_definition) {
             self.shared.definitions(process);
         }
+        if decision.events.iter().any(brings_policies) {
+            self.shared.policies(process);
+        }
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
@@ -672,6 +675,7 @@ impl World {
         let (guid, shards) = (process.guid.clone(), self.shards());
         self.shared.enter(&mut process.domain);
         self.shared.definitions(&mut process);
+        self.shared.policies(&mut process);
         let all: Vec<Place> = process.slots.iter().map(|slot| slot.place.clone()).collect();
         share_touched(&mut process, &all, &self.index);
         for slot in &process.slots {
@@ -821,6 +825,21 @@ fn ends_life(event: &Event) -> bool {
 /// Whether a definition comes with an event.
 fn brings_definition(event: &Event) -> bool {
     matches!(event, Event::Desired(desired::Event::Desired(_) | desired::Event::DefinitionAdded { .. }))
+}
+
+/// Whether policies come with an event.
+fn brings_policies(event: &Event) -> bool {
+    let brings = |event: &desired::Event| match event {
+        desired::Event::Desired(_) => true,
+        desired::Event::Updated(update) => update.policies.is_some(),
+        desired::Event::DefinitionAdded { .. }
+        | desired::Event::Activated { .. }
+        | desired::Event::HealthyChanged { .. }
+        | desired::Event::Pruned { .. }
+        | desired::Event::CellsChanged { .. }
+        | desired::Event::Removed {} => false,
+    };
+    matches!(event, Event::Desired(event) if brings(event))
 }
 
 /// Notes what the containers of a process take, before its definitions go.

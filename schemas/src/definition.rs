@@ -1,9 +1,11 @@
 //! Definitions: what to run, for a process and for a task (docs/model.md, "Definitions and keys").
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::action::{Action, Variable};
 use crate::names::{DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
@@ -16,19 +18,24 @@ use crate::schedule::Schedule;
 /// 10 s (docs/model.md, "The rep's tables").
 pub const DEFAULT_GRACE_MS: u64 = 10_000;
 
+/// The ports of a definition: hardly any has more than fit in.
+pub type Ports = SmallVec<[u16; 8]>;
+
+// Its larger parts can be shared: of a million definitions hardly two are equal, but most run one of a few programs, and
+// differ by what is in their environment.
 /// What one instance of a process runs and needs. Never changes: another definition is another id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Definition {
     /// Which cells may take it.
-    pub constraint: Constraint,
+    pub constraint: Arc<Constraint>,
     /// Environment of everything that runs in the container.
     pub environment_variables: Vec<Variable>,
     /// Runs before `action`, to its end.
-    pub setup: Option<Action>,
+    pub setup: Option<Arc<Action>>,
     /// What is kept running.
-    pub action: Action,
+    pub action: Arc<Action>,
     /// Tells whether the instance is healthy: polled every 0.5 s until it first succeeds, then every 30 s.
-    pub monitor: Option<Action>,
+    pub monitor: Option<Arc<Action>>,
     /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
     pub start_timeout_ms: u64,
     /// Memory in MiB.
@@ -38,7 +45,7 @@ pub struct Definition {
     /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
     pub cpu_weight: u32,
     /// Ports that the instance listens on, as it sees them; each gets a port of the host.
-    pub ports: Vec<u16>,
+    pub ports: Ports,
     /// Time between TERM and KILL when it is stopped, in milliseconds.
     pub grace_period_ms: u64,
 }
@@ -140,7 +147,7 @@ pub struct DesiredLrp {
     /// The definition's id; the process guid unless the client says otherwise.
     pub definition_id: DefinitionId,
     /// What each instance runs.
-    pub definition: std::sync::Arc<Definition>,
+    pub definition: Arc<Definition>,
 }
 
 impl DesiredLrp {
@@ -183,7 +190,7 @@ pub struct DesiredTask {
     /// Its domain.
     pub domain: Domain,
     /// What it runs.
-    pub definition: std::sync::Arc<TaskDefinition>,
+    pub definition: Arc<TaskDefinition>,
 }
 
 /// What becomes of a launch that is due while a task of an earlier one is still PENDING or RUNNING.
@@ -211,7 +218,7 @@ pub struct DesiredPeriodic {
     /// What becomes of a launch while an earlier one runs.
     pub overlap: Overlap,
     /// What each task that it launches runs.
-    pub definition: std::sync::Arc<TaskDefinition>,
+    pub definition: Arc<TaskDefinition>,
 }
 
 /// Whether a dispatch has a payload.
@@ -256,5 +263,5 @@ pub struct DesiredParameterised {
     /// What becomes of a dispatch beyond that.
     pub overflow: Overflow,
     /// What each task of it runs, without what is dispatched.
-    pub definition: std::sync::Arc<TaskDefinition>,
+    pub definition: Arc<TaskDefinition>,
 }

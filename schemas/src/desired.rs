@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
 
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode, Routes};
 use crate::indices::Indices;
@@ -20,15 +21,19 @@ pub struct Desired {
     /// How urgent it is.
     pub priority: Priority,
     /// The cells of a global process by their ordinals, which are its indices; none: it is replicated.
-    pub cells: Option<BTreeMap<u32, GlobalCell>>,
+    #[expect(
+        clippy::box_collection,
+        reason = "hardly any process has some, and each would take the room of a map"
+    )]
+    pub cells: Option<Box<BTreeMap<u32, GlobalCell>>>,
     /// Routing data.
     pub routes: Routes,
     /// The consumer's own text.
-    pub annotation: String,
+    pub annotation: Box<str>,
     /// How its instances are replaced.
-    pub policies: Policies,
-    /// The definitions that are in use, in the order in which they came.
-    pub definitions: Vec<(DefinitionId, Arc<Definition>)>,
+    pub policies: Arc<Policies>,
+    /// The definitions that are in use, in the order in which they came: one, but for rollouts.
+    pub definitions: SmallVec<[(DefinitionId, Arc<Definition>); 1]>,
     /// The definition that every instance shall run.
     pub active_definition_id: DefinitionId,
     /// The newest definition of which an instance was RUNNING and survived its monitor: instances that restart outside a
@@ -131,7 +136,7 @@ impl Desired {
 
     /// The indices at which an instance is desired, in order.
     pub fn indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
-        let of_cells = self.cells.iter().flatten().map(|(index, _)| *index);
+        let of_cells = self.cells.iter().flat_map(|cells| cells.keys()).copied();
         let dense = if self.is_global() { 0 } else { self.instances };
         (0..dense).chain(of_cells)
     }
@@ -166,8 +171,8 @@ impl Desired {
             instances: update.instances.filter(|count| *count != self.instances),
             priority: update.priority.filter(|priority| *priority != self.priority),
             routes: update.routes.clone().filter(|routes| *routes != self.routes),
-            annotation: update.annotation.clone().filter(|text| *text != self.annotation),
-            policies: update.policies.clone().filter(|policies| *policies != self.policies),
+            annotation: update.annotation.clone().filter(|text| **text != *self.annotation),
+            policies: update.policies.clone().filter(|policies| *policies != *self.policies),
         };
         (difference != DesiredLrpUpdate::default()).then_some(difference)
     }
@@ -184,8 +189,8 @@ impl Desired {
             instances: if self.is_global() { 0 } else { self.instances },
             priority: self.priority,
             routes: self.routes.clone(),
-            annotation: self.annotation.clone(),
-            policies: self.policies.clone(),
+            annotation: self.annotation.to_string(),
+            policies: Policies::clone(&self.policies),
             definition_id: self.active_definition_id.clone(),
             definition: Arc::clone(definition),
         })
@@ -199,11 +204,11 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
         Event::Desired(lrp) => Some(Desired {
             instances: lrp.instances,
             priority: lrp.priority,
-            cells: (lrp.mode == Mode::Global).then(BTreeMap::new),
+            cells: (lrp.mode == Mode::Global).then(Box::default),
             routes: lrp.routes.clone(),
-            annotation: lrp.annotation.clone(),
-            policies: lrp.policies.clone(),
-            definitions: vec![(lrp.definition_id.clone(), Arc::clone(&lrp.definition))],
+            annotation: lrp.annotation.as_str().into(),
+            policies: Arc::new(lrp.policies.clone()),
+            definitions: smallvec![(lrp.definition_id.clone(), Arc::clone(&lrp.definition))],
             active_definition_id: lrp.definition_id.clone(),
             healthy_definition_id: None,
         }),
@@ -211,8 +216,8 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
             instances: update.instances.unwrap_or(old.instances),
             priority: update.priority.unwrap_or(old.priority),
             routes: update.routes.clone().unwrap_or(old.routes),
-            annotation: update.annotation.clone().unwrap_or(old.annotation),
-            policies: update.policies.clone().unwrap_or(old.policies),
+            annotation: update.annotation.as_deref().map_or(old.annotation, Into::into),
+            policies: update.policies.clone().map_or(old.policies, Arc::new),
             ..old
         }),
         Event::DefinitionAdded { definition_id, definition } => desired.map(|mut old| {

@@ -195,7 +195,7 @@ pub(crate) fn in_definition(definition: &mut Arc<Definition>) -> Vec<Found<'_>> 
         [("setup", setup.as_mut()), ("action", Some(action)), ("monitor", monitor.as_mut())]
     {
         if let Some(action) = action {
-            note_action(field, action, &mut found);
+            note_action(field, Arc::make_mut(action), &mut found);
         }
     }
     found

@@ -444,16 +444,16 @@ fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
     let ports = fields.or("ports", vec![], take_ports);
     let grace_period_ms = take_grace(fields);
     Some(Definition {
-        constraint: constraint?,
+        constraint: Arc::new(constraint?),
         environment_variables: environment_variables?,
-        setup: setup?,
-        action: action?,
-        monitor: monitor?,
+        setup: setup?.map(Arc::new),
+        action: Arc::new(action?),
+        monitor: monitor?.map(Arc::new),
         start_timeout_ms: start_timeout_ms?,
         memory_mb: memory_mb?,
         disk_mb: disk_mb?,
         cpu_weight: cpu_weight?,
-        ports: ports?,
+        ports: ports?.into(),
         grace_period_ms: grace_period_ms?,
     })
 }

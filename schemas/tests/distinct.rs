@@ -35,7 +35,7 @@ impl Stage {
         let cells = [("c1", r1), ("c2", r1), ("c3", &[("rack", "r2")][..]), ("c4", &[])].map(appear);
         let rules = Rules { constraints: vec![rule], ..Rules::default() };
         let constraint = Constraint { rules: Some(Box::new(rules)), ..Constraint::default() };
-        let definition = Arc::new(Definition { constraint, ..fixtures::definition() });
+        let definition = Arc::new(Definition { constraint: constraint.into(), ..fixtures::definition() });
         let web = DesiredLrp { definition, ..lrp("shop", 4) };
         let process = Process::new(web.process_guid.clone(), domain("shop"), Epoch(stamp.at));
         let mut stage = Self { process, cells: cells.into(), made: 1 };

@@ -175,11 +175,11 @@ fn any_definition() -> impl Strategy<Value = Definition> {
     let times = (0..=limits::DURATION_MS, 0..=limits::GRACE_MS);
     (any_constraint(), any_variables(), actions, sizes, times, ports).prop_map(
         |(constraint, environment_variables, actions, sizes, times, ports)| Definition {
-            constraint,
+            constraint: constraint.into(),
             environment_variables,
-            setup: actions.0,
-            action: actions.1,
-            monitor: actions.2,
+            setup: actions.0.map(Arc::new),
+            action: actions.1.into(),
+            monitor: actions.2.map(Arc::new),
             start_timeout_ms: times.0,
             memory_mb: sizes.0,
             disk_mb: sizes.1,

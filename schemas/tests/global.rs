@@ -15,6 +15,7 @@ use schemas::entry::{Event, Stamp};
 use schemas::evaluation::Trigger;
 use schemas::names::{CellId, ClusterId, DecisionId, DefinitionId, FolderId, Incarnation, Stack, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::resources::Constraint;
 use schemas::rules::{Operator, Rule, Rules, Spread};
 use schemas::{Code, Origin, Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
@@ -46,7 +47,8 @@ fn name(cell: u32) -> CellId {
 fn definition(name: &str, stack: &str) -> std::sync::Arc<Definition> {
     let mut definition = (*lrp("apps", 1).definition).clone();
     definition.memory_mb = name.bytes().map(u64::from).sum();
-    definition.constraint.stack = Some(Stack::new(stack).unwrap());
+    definition.constraint =
+        Constraint { stack: Some(Stack::new(stack).unwrap()), ..Constraint::default() }.into();
     definition.into()
 }
 
@@ -488,7 +490,7 @@ fn an_update_can_not_ask_what_is_about_several_instances() {
     let is_set = Rule { attribute: Some(rack), operator: Operator::IsSet, value: String::new().into() };
     let mut deploy = |rules: Rules| {
         let mut definition = (*definition("v2", "linux")).clone();
-        definition.constraint.rules = Some(Box::new(rules));
+        std::sync::Arc::make_mut(&mut definition.constraint).rules = Some(Box::new(rules));
         let (update, definition) = (DesiredLrpUpdate::default(), definition.into());
         stage.do_(&Command::Deploy { update, definition_id: id("v2"), definition })
     };

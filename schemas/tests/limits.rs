@@ -317,7 +317,7 @@ fn every_kind_of_action_takes_a_level() {
     for word in ["timeout", "try", "parallel", "serial", "codependent", "emit_progress"] {
         let spec = |depth| {
             let lrp = json!({"process_guid": "web", "domain": "apps", "action": nested(word, depth)});
-            spec::lrp(lrp).map(|lrp| lrp.definition.action.clone())
+            spec::lrp(lrp).map(|lrp| Action::clone(&lrp.definition.action))
         };
         let tree = |depth| serde_json::from_value::<Action>(nested(word, depth)).unwrap();
         assert_eq!(spec(most), Ok(tree(most)), "{word}");

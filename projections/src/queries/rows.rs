@@ -11,6 +11,7 @@ use schemas::desired::Desired;
 use schemas::evacuating::Evacuating;
 use schemas::evaluation::{Duty, Evaluation};
 use schemas::names::{CellId, Domain};
+use schemas::policy::Policies;
 use schemas::process::{Process, Slot};
 use schemas::query::RolloutRow;
 use schemas::query::{
@@ -48,13 +49,13 @@ pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         unclaimed: count(InstanceState::Unclaimed),
         crashed: count(InstanceState::Crashed),
         routes: desired.map(|desired| desired.routes.clone()).unwrap_or_default(),
-        annotation: desired.map(|desired| desired.annotation.clone()).unwrap_or_default(),
+        annotation: desired.map(|desired| desired.annotation.to_string()).unwrap_or_default(),
         definition_id: desired.map(|desired| desired.active_definition_id.clone()),
         healthy_definition_id: desired.and_then(|desired| desired.healthy_definition_id.clone()),
         definition_ids: definitions().map(|(id, _)| id.clone()).collect(),
         sizes: definitions().map(|(id, definition)| (id.clone(), definition.resources())).collect(),
         definition: definition.filter(|_| whole).map(|definition| (**definition).clone()),
-        policies: desired.filter(|_| whole).map(|desired| desired.policies.clone()),
+        policies: desired.filter(|_| whole).map(|desired| Policies::clone(&desired.policies)),
         rollout: process.rollout.as_deref().map(RolloutRow::from),
         changed_at: process.changed_at,
     }

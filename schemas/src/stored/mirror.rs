@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::attributes::Attributes;
 use crate::container::Epoch;
+use crate::definition::Ports;
 use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
     FolderId, Incarnation, InstanceGuid, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid,
@@ -33,8 +34,8 @@ macro_rules! words {
 }
 
 words!(
-    bool, u8, u16, u32, u64, i32, String, Timestamp, Position, CellClass, Indices, Epoch, Ratio, Priority,
-    Attributes, Rules
+    bool, u8, u16, u32, u64, i32, String, Ports, Timestamp, Position, CellClass, Indices, Epoch, Ratio,
+    Priority, Attributes, Rules
 );
 words!(
     CellId,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
 use super::rollout::Policies;
+use crate::definition::Ports;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
 use crate::rank::Priority;
 use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating};
@@ -133,15 +134,15 @@ mirror!(struct DesiredLrp = definition::DesiredLrp {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Definition {
     /// Which cells may take it.
-    pub constraint: Constraint,
+    pub constraint: Arc<Constraint>,
     /// Environment of everything that runs in the container.
     pub environment_variables: Vec<Variable>,
     /// Runs before `action`, to its end.
-    pub setup: Option<Action>,
+    pub setup: Option<Arc<Action>>,
     /// What is kept running.
-    pub action: Action,
+    pub action: Arc<Action>,
     /// Tells whether the instance is healthy.
-    pub monitor: Option<Action>,
+    pub monitor: Option<Arc<Action>>,
     /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
     pub start_timeout_ms: u64,
     /// Memory in MiB.
@@ -151,7 +152,7 @@ pub struct Definition {
     /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
     pub cpu_weight: u32,
     /// Ports that the instance listens on, as it sees them.
-    pub ports: Vec<u16>,
+    pub ports: Ports,
     /// Time between TERM and KILL when it is stopped, in milliseconds.
     pub grace_period_ms: u64,
 }

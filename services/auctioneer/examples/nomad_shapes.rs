@@ -123,7 +123,7 @@ fn batch(instances: u32, spread: bool) -> Vec<Item> {
         Spread { attribute: AttributeName::new("rack").unwrap(), weight: 50, targets: BTreeMap::new() };
     let rules = spread.then(|| Box::new(Rules { spread: vec![over], ..Rules::default() }));
     let definition = Arc::new(Definition {
-        constraint: Constraint { rules, ..Constraint::default() },
+        constraint: Constraint { rules, ..Constraint::default() }.into(),
         memory_mb: 6_000,
         ..fixtures::definition()
     });

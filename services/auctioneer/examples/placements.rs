@@ -15,7 +15,7 @@ use auctioneer::{Auctioneer, Effect, Input, Settings};
 use schemas::cell::Presence;
 use schemas::cluster::Role;
 use schemas::container::{Epoch, WorkKey};
-use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
+use schemas::definition::{Definition, DesiredLrp, Ports, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::{Heartbeat, Order, PerformId};
 use schemas::names::{
@@ -218,10 +218,10 @@ fn processes(instances: u32) -> impl Fn(u32) -> Item {
 fn definition(process: u32) -> Arc<Definition> {
     let memory_mb = memory(process);
     Arc::new(Definition {
-        constraint: constraint(),
+        constraint: constraint().into(),
         memory_mb,
         disk_mb: 256,
-        ports: vec![],
+        ports: Ports::new(),
         ..fixtures::definition()
     })
 }

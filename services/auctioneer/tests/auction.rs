@@ -12,7 +12,7 @@ use auctioneer::score::{Scale, Score, bounded};
 use proptest::prelude::*;
 use schemas::attributes::{AttributeName, Attributes};
 use schemas::container::{Epoch, WorkKey};
-use schemas::definition::{Definition, TaskDefinition};
+use schemas::definition::{Definition, Ports, TaskDefinition};
 use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::Order;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
@@ -444,10 +444,10 @@ fn constraint() -> impl Strategy<Value = Constraint> {
 
 fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {
     Order::Lrp(Arc::new(Definition {
-        constraint,
+        constraint: constraint.into(),
         memory_mb,
         disk_mb,
-        ports: vec![],
+        ports: Ports::new(),
         ..fixtures::definition()
     }))
 }

@@ -340,7 +340,8 @@ fn a_cell_that_takes_nothing_says_why() {
     ];
     let mut copy = Copy::new(NOW, cells, []);
     let mut lrp = web(1, 64);
-    Arc::make_mut(&mut lrp.definition).constraint.stack = Some(Stack::new("linux").unwrap());
+    let constraint = Constraint { stack: Some(Stack::new("linux").unwrap()), ..Constraint::default() };
+    Arc::make_mut(&mut lrp.definition).constraint = constraint.into();
     desire(&mut copy, lrp);
     copy.walk().unwrap();
     let left = copy.left();
@@ -521,7 +522,8 @@ fn distinct_cell() -> Constraint {
 #[test]
 fn a_cell_with_enough_instances_says_by_which_constraint() {
     let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 50)], []);
-    desire(&mut copy, lrp_of("web", "shop", 2, Definition { constraint: distinct_cell(), ..of_memory(64) }));
+    let definition = Definition { constraint: distinct_cell().into(), ..of_memory(64) };
+    desire(&mut copy, lrp_of("web", "shop", 2, definition));
     copy.walk().unwrap();
     let [left] = &copy.left()[..] else { panic!("{:?}", copy.left()) };
     let cells: Vec<String> =
@@ -531,9 +533,9 @@ fn a_cell_with_enough_instances_says_by_which_constraint() {
 
 #[test]
 fn the_nearest_cell_is_the_one_that_lacks_least() {
-    let item = |constraint| {
+    let item = |constraint: Constraint| {
         let key = WorkKey::Task { task_guid: TaskGuid::new("t").unwrap(), epoch: Epoch(NOW) };
-        let definition = Definition { constraint, ..of_memory(100) };
+        let definition = Definition { constraint: constraint.into(), ..of_memory(100) };
         Item::new(Priority::default(), NOW, key, Order::Lrp(Arc::new(definition)))
     };
     let with = |number, free| BoardCell { free: memory(free), ..cell(number, 1_000) };

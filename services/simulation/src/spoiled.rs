@@ -633,10 +633,10 @@ fn utmost_action() -> Action {
 /// No instance runs: it takes no room.
 fn utmost_lrp(process_guid: ProcessGuid) -> DesiredLrp {
     let definition = Definition {
-        constraint: utmost_constraint(),
+        constraint: utmost_constraint().into(),
         environment_variables: utmost_environment(),
         setup: None,
-        action: utmost_action(),
+        action: utmost_action().into(),
         monitor: None,
         start_timeout_ms: DURATION_MS,
         memory_mb: RESOURCE_MB,

@@ -563,7 +563,7 @@ fn large_work_goes_out_in_messages_that_the_bus_takes() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     for number in 0..30 {
         let run = Run { path: "a".into(), args: vec!["x".repeat(100_000)], ..Run::default() };
-        let definition = Definition { action: Action::Run(run), ..definition(1) };
+        let definition = Definition { action: Action::Run(run).into(), ..definition(1) };
         let lrp = fixtures::lrp_of(&format!("p{number}"), "d", 1, definition);
         scene.decide(&format!("p{number}"), &process::Command::Desire(Box::new(lrp)));
     }
@@ -901,7 +901,8 @@ fn what_is_crowded_has_the_place_of_a_sibling_that_leaves() {
     let rule = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };
     let rules = Rules { constraints: vec![rule], ..Rules::default() };
     let constraint = Constraint { rules: Some(Box::new(rules)), ..constraint() };
-    let lrp = fixtures::lrp_of("p", "d", 3, Definition { constraint, ..definition(100) });
+    let definition = Definition { constraint: constraint.into(), ..definition(100) };
+    let lrp = fixtures::lrp_of("p", "d", 3, definition);
     scene.decide("p", &process::Command::Desire(Box::new(lrp)));
     let effects = scene.turn();
     let given = performs(effects.clone());

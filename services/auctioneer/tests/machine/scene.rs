@@ -10,7 +10,7 @@ use schemas::actual::Command as Lrp;
 use schemas::cell::{self, Presence};
 use schemas::cluster::{self, Role};
 use schemas::container::{Epoch, Instance, WorkKey};
-use schemas::definition::{Definition, Placement, TaskDefinition};
+use schemas::definition::{Definition, Placement, Ports, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::Evaluation;
 use schemas::message::{
@@ -39,7 +39,13 @@ pub(crate) fn constraint() -> Constraint {
 }
 
 pub(crate) fn definition(memory_mb: u64) -> Definition {
-    Definition { constraint: constraint(), memory_mb, disk_mb: 1, ports: vec![], ..fixtures::definition() }
+    Definition {
+        constraint: constraint().into(),
+        memory_mb,
+        disk_mb: 1,
+        ports: Ports::new(),
+        ..fixtures::definition()
+    }
 }
 
 pub(crate) fn done() -> Done {

@@ -1,7 +1,7 @@
 //! How much one decision and one entry may hold.
 
 use bbs::{Ask, Reply};
-use schemas::definition::{Definition, DesiredLrp};
+use schemas::definition::{Definition, DesiredLrp, Ports};
 use schemas::limits::{DECISION_BYTES, ENTRY_BYTES};
 use schemas::message::{Done, Envelope};
 use schemas::names::ClientName;
@@ -13,7 +13,7 @@ use crate::words;
 
 /// A process with an annotation of so many bytes.
 fn lrp(name: &str, bytes: usize) -> ClientCommand {
-    let definition = Definition { ports: vec![], ..fixtures::definition() };
+    let definition = Definition { ports: Ports::new(), ..fixtures::definition() };
     let lrp = fixtures::lrp_of(name, "shop", 0, definition);
     ClientCommand::LrpDesire(Box::new(DesiredLrp { annotation: "x".repeat(bytes), ..lrp }))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bbs::Reply;
 use schemas::container::Instance;
-use schemas::definition::{Definition, DesiredLrpUpdate};
+use schemas::definition::{Definition, DesiredLrpUpdate, Ports};
 use schemas::entry::Event;
 use schemas::message::{Done, Report};
 use schemas::names::DefinitionId;
@@ -26,7 +26,7 @@ fn id(name: &str) -> DefinitionId {
 fn update(definition: &str, memory_mb: u64) -> ClientCommand {
     let of = UpdatePolicy { monitor_ms: 10_000, delay_ms: 5_000, ..UpdatePolicy::of_update() };
     let policies = Some(Policies { update: of, ..Policies::default() });
-    let new = Definition { memory_mb, grace_period_ms: 0, ports: vec![], ..fixtures::definition() };
+    let new = Definition { memory_mb, grace_period_ms: 0, ports: Ports::new(), ..fixtures::definition() };
     ClientCommand::LrpUpdate {
         process_guid: process_guid("web"),
         update: DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() },

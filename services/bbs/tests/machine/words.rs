@@ -2,7 +2,7 @@
 
 use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo};
-use schemas::definition::{Definition, DesiredLrpUpdate, TaskDefinition};
+use schemas::definition::{Definition, DesiredLrpUpdate, Ports, TaskDefinition};
 use schemas::message::Report;
 use schemas::names::Domain;
 use schemas::spec::ClientCommand;
@@ -17,7 +17,7 @@ pub(crate) fn domain() -> Domain {
 }
 
 pub(crate) fn lrp(name: &str, instances: u32) -> ClientCommand {
-    let definition = Definition { grace_period_ms: 0, ports: vec![], ..fixtures::definition() };
+    let definition = Definition { grace_period_ms: 0, ports: Ports::new(), ..fixtures::definition() };
     ClientCommand::LrpDesire(Box::new(fixtures::lrp_of(name, "shop", instances, definition)))
 }
 

@@ -218,16 +218,16 @@ fn item(number: u32, definition: &Arc<Definition>) -> Item {
 
 fn definition() -> Definition {
     Definition {
-        constraint: Constraint::default(),
+        constraint: Constraint::default().into(),
         environment_variables: vec![],
         setup: None,
-        action: Action::Run(Run { path: "scripted".into(), ..Run::default() }),
+        action: Action::Run(Run { path: "scripted".into(), ..Run::default() }).into(),
         monitor: None,
         start_timeout_ms: 0,
         memory_mb: 64,
         disk_mb: 64,
         cpu_weight: 0,
-        ports: vec![8080],
+        ports: vec![8080].into(),
         grace_period_ms: DEFAULT_GRACE_MS,
     }
 }

@@ -1,5 +1,6 @@
 //! Containers and records, said in the words of the tables; verdicts, said as reports.
 
+use schemas::action::Action;
 use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
 use schemas::message::{LrpRecord, LrpState, Order, Record, Report, TaskRecord, TaskState, Work};
 use schemas::names::{Domain, InstanceGuid};
@@ -384,13 +385,13 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Positio
             work: work.key,
             domain: work.domain,
             environment_variables: definition.environment_variables.clone(),
-            setup: definition.setup.clone(),
-            action: definition.action.clone(),
-            monitor: definition.monitor.clone(),
+            setup: definition.setup.as_deref().cloned(),
+            action: Action::clone(&definition.action),
+            monitor: definition.monitor.as_deref().cloned(),
             start_timeout_ms: definition.start_timeout_ms,
             grace_period_ms: definition.grace_period_ms,
             cpu_weight: definition.cpu_weight,
-            ports: definition.ports.clone(),
+            ports: definition.ports.to_vec(),
             result_file: String::new(),
             resources,
             let_in_at,

@@ -32,8 +32,8 @@ fn work_that_does_not_fit_is_refused_with_what_lacks() {
 fn a_cell_whose_ports_are_taken_refuses_work_that_needs_one() {
     let mut cell = Cell::open();
     let with = |index, ports: usize| {
-        let definition =
-            schemas::definition::Definition { ports: vec![8080; ports], memory_mb: 1, ..words::definition() };
+        let ports = vec![8080; ports].into();
+        let definition = schemas::definition::Definition { ports, memory_mb: 1, ..words::definition() };
         let order = Order::Lrp(definition.into());
         Work { order, ..words::lrp_work(words::lrp_key("web", index, words::at(0)), words::at(0)) }
     };
@@ -49,6 +49,7 @@ fn a_cell_whose_ports_are_taken_refuses_work_that_needs_one() {
 fn a_cell_of_another_kind_refuses_work() {
     let mut cell = Cell::open();
     let with = |constraint: Constraint| {
+        let constraint = constraint.into();
         let definition = schemas::definition::Definition { constraint, ..words::definition() };
         let order = Order::Lrp(definition.into());
         Work { order, ..words::lrp_work(words::lrp_key("web", 0, words::at(0)), words::at(0)) }

@@ -84,7 +84,7 @@ fn work_is_answered_claimed_run_and_started() {
     let run = step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) });
     let [Effect::Run(recipe)] = run.as_slice() else { panic!("{run:?}") };
     assert_eq!(recipe.instance_guid, guid);
-    assert_eq!(recipe.action, words::definition().action);
+    assert_eq!(recipe.action, *words::definition().action);
     assert_eq!(recipe.ports, [8080]);
     assert_eq!(step(&mut rep, at(2), Input::Turn), []);
 

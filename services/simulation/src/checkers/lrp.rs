@@ -497,7 +497,7 @@ impl Process {
                 self.wanted.iter_mut().for_each(|wanted| wanted.update(update));
             }
             desired::Event::DefinitionAdded { definition_id, definition } => {
-                let constraint = definition.constraint.clone();
+                let constraint = Constraint::clone(&definition.constraint);
                 let known = self.definitions.insert(definition_id.clone(), constraint);
                 notes.must(P::DefinitionsKept, known.is_none() && self.wanted.is_some(), || {
                     format!("{guid} has a second definition {definition_id}")
@@ -545,7 +545,8 @@ impl Process {
         notes.must(P::OneLife, later, || format!("{guid}: a life that is not later than the one before"));
         self.epoch = Epoch(scene.decision.at);
         self.domain = domain.clone();
-        self.definitions = BTreeMap::from([(definition_id.clone(), definition.constraint.clone())]);
+        let constraint = Constraint::clone(&definition.constraint);
+        self.definitions = BTreeMap::from([(definition_id.clone(), constraint)]);
         self.wanted = Some(Wanted {
             instances: *instances,
             cells: (*mode == Mode::Global).then(BTreeMap::new),

@@ -468,7 +468,7 @@ fn script<'a>(world: &'a World, key: &ActualLrpKey) -> &'a [String] {
     let desired = world.process(&key.process_guid).and_then(|process| process.desired.as_ref());
     let action = desired.and_then(|desired| {
         let definition = desired.definition(&key.place.definition_id)?;
-        Some(&definition.action)
+        Some(&*definition.action)
     });
     match action {
         Some(Action::Run(run)) => &run.args,

@@ -124,7 +124,7 @@ fn of_slot(process: &Process, slot: &Slot, now: Timestamp, put: Put<'_>) {
     let found = |state, since| Found {
         domain: process.domain.clone(),
         resources: definition.map_or(Resources::of_container(0, 0, 0), |definition| definition.resources()),
-        ports: definition.map_or_else(Vec::new, |definition| definition.ports.clone()),
+        ports: definition.map_or_else(Vec::new, |definition| definition.ports.to_vec()),
         state,
         passed: now.since(since),
     };
