@@ -286,7 +286,9 @@ impl Journal {
         let address = format!("10.{}.{}.17", number % CELLS / 256, number % 256);
         let said = match step {
             Step::Desire | Step::Claim => actual::Command::Claim { placement: None },
-            Step::Start => actual::Command::Start { net: NetInfo { address, ports } },
+            Step::Start => {
+                actual::Command::Start { net: NetInfo { address: address.into(), ports: ports.into() } }
+            }
         };
         let known = self.world.process(guid).expect("it was desired");
         let place = Place::new(index, definition_id(guid));
@@ -323,7 +325,7 @@ fn definition_id(guid: &ProcessGuid) -> DefinitionId {
 
 fn lrp(guid: &ProcessGuid, variant: u64) -> DesiredLrp {
     let text = |text: &str| text.to_owned();
-    let variable = Variable { name: text("APP_ID"), value: Secret::Plain(format!("app-{variant}")) };
+    let variable = Variable { name: "APP_ID".into(), value: Secret::Plain(format!("app-{variant}").into()) };
     let args = vec![text("--listen"), text("0.0.0.0:8080")];
     let run = Run { path: text("/app/bin/server"), args, ..Run::default() };
     let constraint = Constraint { stack: Some(Stack::new("linux").expect("legal")), ..Constraint::default() };

@@ -1,6 +1,7 @@
 //! Actions: what a container runs, as a tree (`reference` of Diego's models: run, timeout, try, parallel, serial,
 //! codependent, emit progress).
 
+use ecow::EcoString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +98,8 @@ pub struct EmitProgress {
 #[serde(deny_unknown_fields)]
 pub struct Variable {
     /// Its name: not empty, without `=` and NUL.
-    pub name: String,
+    #[schemars(with = "String")]
+    pub name: EcoString,
     /// Its value.
     pub value: Secret,
 }
@@ -108,11 +110,11 @@ pub struct Variable {
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// Readable by everybody who reads the log.
-    Plain(String),
+    Plain(EcoString),
     /// A secret on its way from a client to who seals it. It is never decided on, stored or shown.
-    Open(String),
+    Open(EcoString),
     /// Encrypted for the cells that run it.
-    Sealed(Sealed),
+    Sealed(Box<Sealed>),
 }
 
 /// An encrypted value.
@@ -142,11 +144,11 @@ impl Sealed {
 #[serde(rename_all = "snake_case")]
 enum Form {
     /// It is no secret.
-    Plain(String),
+    Plain(#[schemars(with = "String")] EcoString),
     /// It is one, to be sealed by a BBS before anything is decided. Nothing that is answered has such a value.
-    Secret(String),
+    Secret(#[schemars(with = "String")] EcoString),
     /// It was sealed.
-    Sealed(Sealed),
+    Sealed(Box<Sealed>),
 }
 
 impl Secret {
@@ -180,7 +182,7 @@ impl<'de> Deserialize<'de> for Secret {
                 f.write_str("text, a secret, or a sealed value")
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Secret, E> {
-                Ok(Secret::Plain(text.to_owned()))
+                Ok(Secret::Plain(text.into()))
             }
             fn visit_map<M: serde::de::MapAccess<'de>>(self, map: M) -> Result<Secret, M::Error> {
                 Form::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Secret::from)

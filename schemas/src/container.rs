@@ -1,7 +1,9 @@
 //! Containers: what a cell runs, as rep and executor speak of them (Diego Dev Notes, "Container State").
 
+use ecow::EcoString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::Timestamp;
 use crate::action::{Action, Variable};
@@ -36,14 +38,19 @@ pub struct PortMapping {
     pub host_port: u16,
 }
 
+// An IPv4 address and a few ports take no memory beside it.
 /// Where a running instance is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetInfo {
     /// The address of the host.
-    pub address: String,
+    #[schemars(with = "String")]
+    pub address: EcoString,
     /// One mapping for each port of the definition, in its order.
-    pub ports: Vec<PortMapping>,
+    pub ports: PortMappings,
 }
+
+/// The mappings of an instance: hardly any has more than fit in.
+pub type PortMappings = SmallVec<[PortMapping; 4]>;
 
 /// What a container is for, down to the life of its guid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -232,14 +232,14 @@ impl Dispatch {
     /// parameter behind `MUSTER_PARAM_`.
     #[must_use]
     pub fn environment(&self, of: &ParameterisedGuid) -> Vec<Variable> {
-        let variable = |name: &str, value| Variable { name: name.to_owned(), value };
-        let plain = |text: &str| Secret::Plain(text.to_owned());
+        let variable = |name: &str, value| Variable { name: name.into(), value };
+        let plain = |text: &str| Secret::Plain(text.into());
         let mut all = vec![variable(TEMPLATE, plain(of.as_str()))];
         all.extend(self.key.as_ref().map(|key| variable(KEY, plain(key.as_str()))));
         all.extend(self.payload.clone().map(|payload| variable(PAYLOAD_BASE64, payload)));
         let text = self.payload_bytes().and_then(|bytes| String::from_utf8(bytes).ok());
         let text = text.filter(|text| !text.contains('\0'));
-        all.extend(text.map(|text| variable(PAYLOAD, Secret::Plain(text))));
+        all.extend(text.map(|text| variable(PAYLOAD, Secret::Plain(text.into()))));
         let parameter = |one: &Variable| variable(&format!("{PARAMETER}{}", one.name), one.value.clone());
         all.extend(self.parameters.iter().map(parameter));
         all
@@ -437,9 +437,8 @@ fn faults(known: &Parameterised, desired: &DesiredParameterised, dispatch: &Disp
     for name in desired.required_parameters.iter().filter(|name| !given(name)) {
         all.push(bad("parameters", format!("{name} is missing: {} requires it", known.guid)));
     }
-    let takes = |name: &String| {
-        desired.required_parameters.contains(name) || desired.optional_parameters.contains(name)
-    };
+    let takes =
+        |name: &str| desired.required_parameters.contains(name) || desired.optional_parameters.contains(name);
     for Variable { name, .. } in dispatch.parameters.iter().filter(|one| !takes(&one.name)) {
         let named: Vec<&str> = desired
             .required_parameters

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::Timestamp;
 use crate::actual::{self, Actual, Ended, Unclaimed};
@@ -63,8 +64,8 @@ pub struct Process {
     pub desired: Option<Box<Desired>>,
     /// The rollout that is under way, or the last one; none: there was none in this life.
     pub rollout: Option<Box<Rollout>>,
-    /// Every place that has a record, in order.
-    pub slots: Vec<Slot>,
+    /// Every place that has a record, in order. Most processes have one.
+    pub slots: SmallVec<[Slot; 1]>,
     /// How many slots are UNCLAIMED.
     pub unclaimed: u32,
     /// How many of those carry a placement error.
@@ -269,7 +270,7 @@ impl Process {
             changed_at: Timestamp(0),
             desired: None,
             rollout: None,
-            slots: vec![],
+            slots: SmallVec::new(),
             unclaimed: 0,
             unplaced: 0,
             waits: BTreeSet::new(),

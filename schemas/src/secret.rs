@@ -176,7 +176,7 @@ fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(&'a mut Variable)
 /// Notes each variable whose value is secret.
 fn note<'a>(field: &str, variables: impl IntoIterator<Item = &'a mut Variable>, found: &mut Vec<Found<'a>>) {
     for Variable { name, value } in variables.into_iter().filter(|one| one.value.plain().is_none()) {
-        found.push((format!("{field}.{name}"), Purpose::Variable(name.clone()), value));
+        found.push((format!("{field}.{name}"), Purpose::Variable(name.to_string()), value));
     }
 }
 

@@ -74,7 +74,8 @@ pub(crate) fn any_name() -> impl Strategy<Value = String> {
 }
 
 fn any_variables() -> impl Strategy<Value = Vec<Variable>> {
-    let variable = |(name, value)| Variable { name, value: Secret::Plain(value) };
+    let variable =
+        |(name, value): (String, String)| Variable { name: name.into(), value: Secret::Plain(value.into()) };
     btree_map("[A-Z][A-Z_]{0,8}", any_text(), 0..4)
         .prop_map(move |map| map.into_iter().map(variable).collect())
 }
@@ -326,7 +327,7 @@ pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
                     disk_mb: 0,
                     cpu_weight: 1024,
                     result_file: texts.2.trim_start_matches('/').to_owned(),
-                    completion_callback_url: texts.4.map(Secret::Plain),
+                    completion_callback_url: texts.4.map(|text| Secret::Plain(text.into())),
                     annotation: texts.3,
                     priority,
                     placement,

@@ -89,7 +89,7 @@ fn variables() -> Vec<Variable> {
     let sealed = Sealed { key: "k1".into(), data: "c2VhbGVk".into() };
     vec![
         Variable { name: "LANG".into(), value: Secret::Plain("C.UTF-8".into()) },
-        Variable { name: "PASSWORD".into(), value: Secret::Sealed(sealed) },
+        Variable { name: "PASSWORD".into(), value: Secret::Sealed(sealed.into()) },
     ]
 }
 
@@ -289,7 +289,7 @@ fn process_events() -> Vec<Event> {
         evacuating::Event::Set {
             place: place(),
             by,
-            net: NetInfo { address: "fd00::1".into(), ports: vec![] },
+            net: NetInfo { address: "fd00::1".into(), ..NetInfo::default() },
             expires_at: Timestamp(1_760_000_600_000_000_000),
         },
         evacuating::Event::Removed { place: place(), cause: evacuating::Gone::Replaced },

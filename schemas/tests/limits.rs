@@ -338,7 +338,7 @@ fn every_kind_of_action_takes_a_level() {
 #[test]
 fn an_environment_that_comes_without_a_spec_has_the_same_limits() {
     let variable = |name: &str, value: Secret| Variable { name: name.into(), value };
-    let plain = |bytes: usize| Secret::Plain("x".repeat(bytes));
+    let plain = |bytes: usize| Secret::Plain("x".repeat(bytes).into());
     let faults = |variables: &[Variable]| {
         variable_faults(variables, "env")
             .into_iter()
@@ -354,7 +354,7 @@ fn an_environment_that_comes_without_a_spec_has_the_same_limits() {
     // What is sealed has the size of what was sealed.
     let data = "A".repeat((65_536 - 60_004 + Sealed::OVERHEAD).div_ceil(3) * 4);
     let sealed = |data: &str| {
-        let value = Secret::Sealed(Sealed { key: "k".into(), data: data.into() });
+        let value = Secret::Sealed(Sealed { key: "k".into(), data: data.into() }.into());
         faults(&[variable("NAME", plain(60_000)), variable("B", value)])
     };
     assert_eq!(sealed(&data[4..]), [""; 0]);

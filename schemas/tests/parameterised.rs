@@ -306,7 +306,7 @@ fn a_dispatch_that_the_template_does_not_take_is_refused_by_name() {
 
 #[test]
 fn a_dispatch_that_exceeds_the_environment_of_a_task_is_refused_at_once() {
-    let variable = Variable { name: "LARGE".into(), value: Secret::Plain("x".repeat(40_000)) };
+    let variable = Variable { name: "LARGE".into(), value: Secret::Plain("x".repeat(40_000).into()) };
     let mut desired = template(None, Overflow::Queued);
     let definition = schemas::definition::TaskDefinition {
         environment_variables: vec![variable],

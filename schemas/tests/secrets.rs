@@ -20,7 +20,7 @@ fn hand(place: &Place, secret: &Secret) -> Result<Secret, String> {
         Secret::Open(text) => {
             let text = format!("{} {} {} {text}", place.domain, place.owner, place.purpose);
             let data = data_encoding::BASE64.encode(text.as_bytes());
-            Ok(Secret::Sealed(Sealed { key: "k".into(), data }))
+            Ok(Secret::Sealed(Sealed { key: "k".into(), data }.into()))
         }
         Secret::Sealed(sealed) if sealed.key == "k" => Ok(secret.clone()),
         Secret::Sealed(sealed) => Err(format!("no key {}", sealed.key)),
@@ -63,7 +63,7 @@ fn a_secret_is_text_that_says_so() {
     };
     assert_eq!(of(json!({"secret": "1"})), Ok(Secret::Open("1".into())));
     let known = Sealed { key: "k-1".into(), data: "AAAA".into() };
-    assert_eq!(of(json!({"sealed": known})), Ok(Secret::Sealed(known.clone())));
+    assert_eq!(of(json!({"sealed": known})), Ok(Secret::Sealed(known.clone().into())));
     let bad = [
         (json!({}), "env.A: must be text, or exactly one of secret and sealed"),
         (json!({"secret": "1", "sealed": known}), "env.A: must be text, or exactly one of secret and sealed"),
@@ -127,7 +127,7 @@ fn what_cannot_be_sealed_is_refused_field_by_field() {
     let grow = |_: &Place, secret: &Secret| match secret {
         Secret::Open(text) => {
             let data = data_encoding::BASE64.encode(&vec![0; text.len() + Sealed::OVERHEAD]);
-            Ok(Secret::Sealed(Sealed { key: "k".into(), data }))
+            Ok(Secret::Sealed(Sealed { key: "k".into(), data }.into()))
         }
         Secret::Plain(_) | Secret::Sealed(_) => Ok(secret.clone()),
     };

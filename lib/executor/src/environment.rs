@@ -37,7 +37,7 @@ pub(crate) fn of(
     }
     for Variable { name, value } in spec.recipe.environment_variables.iter().chain(own) {
         // What is sealed was opened before anything runs.
-        all.extend(value.plain().map(|value| (name.clone(), value.to_owned())));
+        all.extend(value.plain().map(|value| (name.to_string(), value.to_owned())));
     }
     let mut set = |name: &str, value: String| {
         all.insert(name.to_owned(), value);
@@ -65,8 +65,8 @@ pub(crate) fn of(
 /// Where the container is reached.
 fn set_network(spec: &Spec, set: &mut impl FnMut(&str, String)) {
     let address = &spec.net.address;
-    set("CF_INSTANCE_IP", address.clone());
-    set("CF_INSTANCE_INTERNAL_IP", address.clone());
+    set("CF_INSTANCE_IP", address.to_string());
+    set("CF_INSTANCE_INTERNAL_IP", address.to_string());
     if let Some(first) = spec.net.ports.first() {
         set("PORT", first.host_port.to_string());
         set("CF_INSTANCE_PORT", first.host_port.to_string());

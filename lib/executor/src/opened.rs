@@ -35,8 +35,8 @@ pub(crate) fn in_shim(recipe: &mut Recipe) -> io::Result<()> {
     let sealed = variables_mut(recipe).into_iter().filter(|one| one.value.plain().is_none());
     for (at, Variable { name, value }) in sealed.enumerate() {
         let text = env::var(format!("{NAME}{at}"));
-        *value =
-            Secret::Plain(text.map_err(|_| io::Error::other(format!("the secret {name} was not given")))?);
+        let text = text.map_err(|_| io::Error::other(format!("the secret {name} was not given")))?;
+        *value = Secret::Plain(text.into());
     }
     Ok(())
 }

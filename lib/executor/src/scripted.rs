@@ -392,7 +392,7 @@ impl Scripted {
             self.next_port = host_port.checked_add(1).unwrap_or(FIRST_PORT);
             PortMapping { container_port, host_port }
         });
-        let net = NetInfo { ports: ports.collect(), address: self.address.clone() };
+        let net = NetInfo { ports: ports.collect(), address: self.address.as_str().into() };
         let scene = self.scene(guid);
         scene.container.state = ContainerState::Running(net);
         let end = scene.end();

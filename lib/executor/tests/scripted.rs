@@ -72,7 +72,7 @@ fn story(cell: &mut Scripted) -> Vec<(u128, ContainerState)> {
 }
 
 fn running(host_port: u16) -> ContainerState {
-    let ports = vec![PortMapping { container_port: 8080, host_port }];
+    let ports = vec![PortMapping { container_port: 8080, host_port }].into();
     ContainerState::Running(NetInfo { address: "10.0.0.1".into(), ports })
 }
 

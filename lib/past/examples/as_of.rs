@@ -202,7 +202,7 @@ impl Log {
             }
             1 => self.report(guid, index, actual::Command::Claim { placement: None }),
             _ => {
-                let net = NetInfo { address: "10.0.0.1".to_owned(), ports: vec![] };
+                let net = NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() };
                 self.report(guid, index, actual::Command::Start { net })
             }
         };

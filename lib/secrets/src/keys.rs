@@ -144,7 +144,10 @@ impl Keys {
     pub fn hand(&self) -> impl Fn(&Place, &Secret) -> Result<Secret, String> {
         |place, secret| match secret {
             Secret::Plain(_) => Ok(secret.clone()),
-            Secret::Open(text) => self.seal(place, text).map(Secret::Sealed).map_err(|error| error.told()),
+            Secret::Open(text) => match self.seal(place, text) {
+                Ok(sealed) => Ok(Secret::Sealed(Box::new(sealed))),
+                Err(error) => Err(error.told()),
+            },
             Secret::Sealed(sealed) => match self.open(place, sealed) {
                 Ok(_) => Ok(secret.clone()),
                 Err(error) => Err(error.told_by("this cluster")),
@@ -158,7 +161,7 @@ impl Keys {
     /// See [`Keys::open`].
     pub fn text(&self, place: &Place, secret: &Secret) -> Result<String, OpenError> {
         match secret {
-            Secret::Plain(text) | Secret::Open(text) => Ok(text.clone()),
+            Secret::Plain(text) | Secret::Open(text) => Ok(text.to_string()),
             Secret::Sealed(sealed) => self.open(place, sealed),
         }
     }

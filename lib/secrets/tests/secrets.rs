@@ -127,7 +127,7 @@ fn a_file_is_read_again_when_it_changes() {
         gone.told_by("this cell"),
         format!("is sealed with key {}, which this cell doesn't have", old.key)
     );
-    assert_eq!(keys.text(&web(), &Secret::Sealed(new.clone())).unwrap(), MARKER);
+    assert_eq!(keys.text(&web(), &Secret::Sealed(new.clone().into())).unwrap(), MARKER);
     fs::remove_file(&path).unwrap();
     assert!(matches!(keys.open(&web(), &new), Err(OpenError::File { .. })));
     assert!(matches!(keys.seal(&web(), MARKER), Err(SealError::File(_))));

@@ -103,8 +103,8 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
         instance_guid: Some(twin.by.instance_guid),
         cell_id: Some(twin.by.cell_id.clone()),
         stopping: false,
-        address: Some(twin.net.address.clone()),
-        ports: twin.net.ports.clone(),
+        address: Some(twin.net.address.to_string()),
+        ports: twin.net.ports.to_vec(),
         placement_error: None,
         crash_count: 0,
         crash_reason: None,
@@ -119,7 +119,7 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
 
 fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
     let (address, ports) = match &lrp.state {
-        State::Running { net, .. } => (Some(net.address.clone()), net.ports.clone()),
+        State::Running { net, .. } => (Some(net.address.to_string()), net.ports.to_vec()),
         State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed { .. } => (None, vec![]),
     };
     let placement_error = match &lrp.state {

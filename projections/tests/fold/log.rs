@@ -414,7 +414,7 @@ fn report(
     let by = named.filter(|_| !container.is_multiple_of(4)).cloned();
     let net = || NetInfo {
         address: "10.0.0.1".into(),
-        ports: vec![PortMapping { container_port: 1, host_port: 2 }],
+        ports: vec![PortMapping { container_port: 1, host_port: 2 }].into(),
     };
     let step = |step: &u8| match step {
         0 => process::ReportStep::Actual(actual::Command::Claim { placement: None }),

@@ -138,7 +138,8 @@ pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
     let (path, problems) = (field.path.clone(), field.problems);
     if field.value.is_object() {
         let entries = field.object()?.into_entries();
-        let variable = |(name, value)| Some(Variable { name, value: take_secret(value)? });
+        let variable =
+            |(name, value): (String, _)| Some(Variable { name: name.into(), value: take_secret(value)? });
         let variables: Vec<Option<Variable>> = entries.into_iter().map(variable).collect();
         let variables: Vec<Variable> = variables.into_iter().collect::<Option<_>>()?;
         // The members of an object have no numbers to name them by.
@@ -164,7 +165,7 @@ fn take_variable(field: Field<'_>) -> Option<Variable> {
     let name = fields.must("name", |field| field.text(limits::ENVIRONMENT_BYTES));
     let value = fields.must("value", take_secret);
     fields.finish(&[]);
-    Some(Variable { name: name?, value: value? })
+    Some(Variable { name: name?.into(), value: value? })
 }
 
 fn take_secret(field: Field<'_>) -> Option<Secret> {
@@ -177,7 +178,7 @@ pub(super) fn take_value(
     take_text: impl FnOnce(Field<'_>) -> Option<String>,
 ) -> Option<Secret> {
     if !field.value.is_object() {
-        return take_text(field).map(Secret::Plain);
+        return take_text(field).map(|text| Secret::Plain(text.into()));
     }
     let (path, problems) = (field.path.clone(), field.problems);
     let mut fields = field.object()?;
@@ -188,8 +189,8 @@ pub(super) fn take_value(
     }
     fields.finish(&[]);
     match (open?, sealed?) {
-        (Some(text), None) => Some(Secret::Open(text)),
-        (None, Some(sealed)) => Some(Secret::Sealed(sealed)),
+        (Some(text), None) => Some(Secret::Open(text.into())),
+        (None, Some(sealed)) => Some(Secret::Sealed(Box::new(sealed))),
         (Some(_), Some(_)) | (None, None) => {
             problems.note(path, "must be text, or exactly one of secret and sealed");
             None

@@ -155,7 +155,7 @@ fn take_payload(field: Field<'_>) -> Option<Secret> {
         problems.note(path, format!("has {} bytes, more than {}", bytes.len(), limits::PAYLOAD_BYTES));
         return None;
     }
-    Some(Secret::Plain(text))
+    Some(Secret::Plain(text.into()))
 }
 
 fn take_parameters(field: Field<'_>) -> Option<Vec<Variable>> {
@@ -196,5 +196,5 @@ pub(super) fn dispatch_to_json(dispatch: &Dispatch) -> Value {
 /// A payload as a dispatch gives it.
 #[must_use]
 pub fn payload(bytes: &[u8]) -> Secret {
-    Secret::Plain(BASE64.encode(bytes))
+    Secret::Plain(BASE64.encode(bytes).into())
 }

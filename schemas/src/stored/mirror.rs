@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ecow::EcoString;
+use smallvec::{Array, SmallVec};
+
 use crate::attributes::Attributes;
 use crate::container::Epoch;
-use crate::definition::Ports;
 use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
     FolderId, Incarnation, InstanceGuid, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid,
@@ -34,7 +36,7 @@ macro_rules! words {
 }
 
 words!(
-    bool, u8, u16, u32, u64, i32, String, Ports, Timestamp, Position, CellClass, Indices, Epoch, Ratio,
+    bool, u8, u16, u32, u64, i32, String, EcoString, Timestamp, Position, CellClass, Indices, Epoch, Ratio,
     Priority, Attributes, Rules
 );
 words!(
@@ -83,6 +85,15 @@ impl<A: Mirror<B> + Clone, B> Mirror<Arc<B>> for Arc<A> {
 
 impl<A: Mirror<B>, B> Mirror<Vec<B>> for Vec<A> {
     fn mirror(self) -> Vec<B> {
+        self.into_iter().map(Mirror::mirror).collect()
+    }
+}
+
+impl<A: Array, B: Array> Mirror<SmallVec<B>> for SmallVec<A>
+where
+    A::Item: Mirror<B::Item>,
+{
+    fn mirror(self) -> SmallVec<B> {
         self.into_iter().map(Mirror::mirror).collect()
     }
 }

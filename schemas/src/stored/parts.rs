@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ecow::EcoString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::mirror::{Mirror, mirror};
 use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
@@ -36,9 +38,10 @@ mirror!(struct PortMapping = container::PortMapping { container_port, host_port 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NetInfo {
     /// The address of the host.
-    pub address: String,
+    #[schemars(with = "String")]
+    pub address: EcoString,
     /// One mapping for each port of the definition, in its order.
-    pub ports: Vec<PortMapping>,
+    pub ports: SmallVec<[PortMapping; 4]>,
 }
 mirror!(struct NetInfo = container::NetInfo { address, ports });
 
@@ -111,7 +114,8 @@ mirror!(struct Constraint = resources::Constraint { stack, placement_tags, rules
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Variable {
     /// Its name.
-    pub name: String,
+    #[schemars(with = "String")]
+    pub name: EcoString,
     /// Its value.
     pub value: Secret,
 }
@@ -122,11 +126,11 @@ mirror!(struct Variable = action::Variable { name, value });
 #[serde(untagged)]
 pub enum Secret {
     /// Readable by everybody who reads the log.
-    Plain(String),
+    Plain(#[schemars(with = "String")] EcoString),
     /// Encrypted for the cell that runs it.
     Sealed {
         /// The encrypted value.
-        sealed: Sealed,
+        sealed: Box<Sealed>,
     },
 }
 
@@ -156,7 +160,9 @@ impl Mirror<Secret> for action::Secret {
     fn mirror(self) -> Secret {
         match self {
             Self::Plain(text) => Secret::Plain(text),
-            Self::Open(_) => Secret::Sealed { sealed: Sealed { key: NO_KEY.into(), data: String::new() } },
+            Self::Open(_) => {
+                Secret::Sealed { sealed: Box::new(Sealed { key: NO_KEY.into(), data: String::new() }) }
+            }
             Self::Sealed(sealed) => Secret::Sealed { sealed: sealed.mirror() },
         }
     }

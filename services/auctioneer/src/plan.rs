@@ -593,6 +593,6 @@ struct Others {
     placed: usize,
 }
 
-const fn start() -> actual::Command {
-    actual::Command::Start { net: NetInfo { address: String::new(), ports: vec![] } }
+fn start() -> actual::Command {
+    actual::Command::Start { net: NetInfo::default() }
 }

@@ -616,8 +616,8 @@ fn utmost_constraint() -> Constraint {
 
 /// As many variables as there may be, and as large together.
 fn utmost_environment() -> Vec<Variable> {
-    let value = || Secret::Plain("x".repeat(ENVIRONMENT_BYTES / VARIABLES - 4));
-    (0..VARIABLES).map(|number| Variable { name: format!("n{number:03}"), value: value() }).collect()
+    let value = || Secret::Plain("x".repeat(ENVIRONMENT_BYTES / VARIABLES - 4).into());
+    (0..VARIABLES).map(|number| Variable { name: format!("n{number:03}").into(), value: value() }).collect()
 }
 
 /// As many actions as there may be, and as deep.
@@ -669,7 +669,7 @@ fn utmost_task(task_guid: TaskGuid) -> DesiredTask {
         disk_mb: RESOURCE_MB,
         cpu_weight: CPU_WEIGHT,
         result_file: "x".repeat(PATH_BYTES),
-        completion_callback_url: Some(Secret::Plain(format!("{:x<URL_BYTES$}", "http://owner/"))),
+        completion_callback_url: Some(Secret::Plain(format!("{:x<URL_BYTES$}", "http://owner/").into())),
         annotation: "x".repeat(ANNOTATION_BYTES),
         priority: Priority::default(),
         placement: Placement::Fail,

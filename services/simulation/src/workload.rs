@@ -433,7 +433,7 @@ fn deployed(
 ) -> ClientCommand {
     let update = DesiredLrpUpdate { policies: rolls.map(Rolls::policies), ..DesiredLrpUpdate::default() };
     // What is called differently is different.
-    let name = Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.to_string()) };
+    let name = Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.as_str().into()) };
     let content = Definition { environment_variables: vec![name], ..self::definition(work) };
     let definition = Some((definition.clone(), content.into()));
     ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
@@ -500,7 +500,7 @@ fn desired_task(
         disk_mb: 64,
         cpu_weight: 0,
         result_file: "result".into(),
-        completion_callback_url: owner.url().map(Secret::Plain),
+        completion_callback_url: owner.url().map(|url| Secret::Plain(url.into())),
         annotation: format!("made of {task}"),
         priority: work.priority.unwrap_or_default(),
         placement: queue.map_or(Placement::Fail, |time| Placement::Queue { deadline_ms: deadline(time) }),
@@ -563,7 +563,7 @@ fn dispatch(
     colour: Option<&str>,
     priority: Option<Priority>,
 ) -> Dispatch {
-    let value = |text: &str| Secret::Plain(text.to_owned());
+    let value = |text: &str| Secret::Plain(text.into());
     let colour = colour.map(|colour| Variable { name: "colour".into(), value: value(colour) });
     Dispatch {
         payload: payload.map(|text| spec::payload(text.as_bytes())),

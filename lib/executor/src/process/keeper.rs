@@ -304,7 +304,7 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     let spec = Spec {
         recipe,
         cell_id: settings.cell_id.clone(),
-        net: NetInfo { address: settings.address.clone(), ports: ports.clone() },
+        net: NetInfo { address: settings.address.as_str().into(), ports: ports.as_slice().into() },
         boot: host::boot(),
         cgroup: cgroup.clone(),
         nice,

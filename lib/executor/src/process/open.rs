@@ -204,7 +204,7 @@ fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
         remove(data, folder.path())?;
         return Ok(Found { container, ports: vec![], begin: Begin::Create(Box::new(recipe)) });
     }
-    Ok(Found { container, ports: net.ports, begin: Begin::Adopt { link, cgroup } })
+    Ok(Found { container, ports: net.ports.into_vec(), begin: Begin::Adopt { link, cgroup } })
 }
 
 /// The state of a container, as its folder has it.

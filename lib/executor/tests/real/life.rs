@@ -158,7 +158,7 @@ async fn what_cannot_be_created_is_completed_with_the_reason() {
     let no_port = cell.failure_of(Recipe { ports: vec![1, 2], ..lrp(sh("true")) }).await;
     assert_eq!(no_port, "failed to create container: no free host port in 29999-29999");
     let sealed = Sealed { key: "k".into(), data: String::new() };
-    let secret = Variable { name: "TOKEN".into(), value: Secret::Sealed(sealed) };
+    let secret = Variable { name: "TOKEN".into(), value: Secret::Sealed(sealed.into()) };
     let unreadable = cell.failure_of(Recipe { environment_variables: vec![secret], ..lrp(sh("true")) }).await;
     assert_eq!(
         unreadable,
@@ -183,7 +183,7 @@ async fn secrets_are_opened_for_the_container_alone() {
         let owner = Owner::Process(ProcessGuid::new("web").unwrap());
         let purpose = Purpose::Variable(name.to_owned());
         let place = Place { domain: Domain::new("test").unwrap(), owner, purpose };
-        Variable { name: name.to_owned(), value: Secret::Sealed(keys.seal(&place, text).unwrap()) }
+        Variable { name: name.into(), value: Secret::Sealed(keys.seal(&place, text).unwrap().into()) }
     };
     let mut cell = Cell::with(|settings| Settings { keys: keys.clone(), ..settings }).await;
     let script = r#"echo "$A $B $C"; env | grep -c MUSTER_OPENED; exec sleep 60"#;

@@ -230,7 +230,7 @@ pub(crate) fn group<const N: usize>(actions: [Action; N]) -> Group {
 }
 
 pub(crate) fn variable(name: &str, value: &str) -> Variable {
-    Variable { name: name.to_owned(), value: Secret::Plain(value.to_owned()) }
+    Variable { name: name.into(), value: Secret::Plain(value.into()) }
 }
 
 /// A process that runs long.

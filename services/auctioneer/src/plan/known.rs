@@ -161,7 +161,8 @@ fn instance_events(row: &InstanceRow) -> Vec<Event> {
     let place = Place::new(row.index, row.definition_id.clone());
     let holder = row.instance_guid.zip(row.cell_id.clone());
     let holder = holder.map(|(instance_guid, cell_id)| Instance { instance_guid, cell_id });
-    let net = NetInfo { address: row.address.clone().unwrap_or_default(), ports: row.ports.clone() };
+    let address = row.address.as_deref().unwrap_or_default().into();
+    let net = NetInfo { address, ports: row.ports.as_slice().into() };
     if row.presence == InstancePresence::Evacuating {
         let expires_at = row.since + evacuating::DEFAULT_TTL;
         let set = |by| Event::Evacuating(evacuating::Event::Set { place, by, net, expires_at });

@@ -27,7 +27,7 @@ pub(crate) fn scale(name: &str, instances: u32) -> ClientCommand {
 }
 
 pub(crate) fn task(name: &str, callback: Option<&str>) -> ClientCommand {
-    let completion_callback_url = callback.map(|url| Secret::Plain(url.to_owned()));
+    let completion_callback_url = callback.map(|url| Secret::Plain(url.into()));
     let definition =
         TaskDefinition { completion_callback_url, grace_period_ms: 0, ..fixtures::task_definition() };
     ClientCommand::TaskDesire(Box::new(fixtures::task_of(name, "shop", definition)))

@@ -547,7 +547,7 @@ pub(crate) mod tests {
     fn what_happened_is_told_in_sentences() {
         let net = NetInfo {
             address: "10.0.0.1".into(),
-            ports: vec![PortMapping { container_port: 8080, host_port: 60001 }],
+            ports: [PortMapping { container_port: 8080, host_port: 60001 }].into_iter().collect(),
         };
         let of = |definition: &str, indices: Indices| {
             let definition_id = DefinitionId::new(definition).unwrap();

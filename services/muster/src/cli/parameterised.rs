@@ -60,7 +60,10 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
         }
         ParameterisedVerb::Dispatch { guid, payload, parameters, key, priority, wait } => {
             let payload = payload.map(|path| read_payload(&path)).transpose()?;
-            let variable = |(name, value)| Variable { name, value: Secret::Plain(value) };
+            let variable = |(name, value): (String, String)| Variable {
+                name: name.into(),
+                value: Secret::Plain(value.into()),
+            };
             let parameters = parameters.into_iter().map(variable).collect();
             dispatch(&guid, Dispatch { payload, parameters, key, priority }, wait, global).await
         }

@@ -451,7 +451,7 @@ mod tests {
         let started = actual::Event::Started {
             place: first(),
             by: container(8, "c2"),
-            net: NetInfo { address: "10.0.0.1".into(), ports: vec![] },
+            net: NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() },
         };
         let lost = actual::Event::Unclaimed { places: first().into(), cause: Unclaimed::CellLost };
         let mut desire = decision(

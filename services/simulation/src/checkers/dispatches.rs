@@ -70,7 +70,7 @@ fn given(guid: &ParameterisedGuid, dispatch: &Dispatch) -> BTreeMap<String, Stri
 fn is_task_of(guid: &ParameterisedGuid, made: &Made, found: &TaskDefinition) -> bool {
     let mut environment: BTreeMap<String, String> = BTreeMap::new();
     for Variable { name, value } in &found.environment_variables {
-        environment.insert(name.clone(), value.plain().unwrap_or_default().to_owned());
+        environment.insert(name.to_string(), value.plain().unwrap_or_default().to_owned());
     }
     let text = environment.remove("MUSTER_PAYLOAD");
     // All that is dispatched in a run is text.

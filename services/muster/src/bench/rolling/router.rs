@@ -44,7 +44,7 @@ impl Router {
         let mut router = Self { load, late, events, backends, asking, timeline: Timeline::default() };
         let running = |state| state == InstanceState::Running;
         for row in listed.rows.into_iter().filter(|row| running(row.state) && !row.stopping) {
-            let net = NetInfo { address: row.address.unwrap_or_default(), ports: row.ports };
+            let net = NetInfo { address: row.address.unwrap_or_default().into(), ports: row.ports.into() };
             router.add(Place::new(row.index, row.definition_id), &net)?;
         }
         Ok(router)
