@@ -146,6 +146,8 @@ fn share_cell(cell: &mut CellId, cells: &OrdMap<CellId, OnCell>) {
 struct Pool<T> {
     /// By a hash of their bytes; of two with the same hash only the first is shared.
     values: BTreeMap<u64, Arc<T>>,
+    /// The one that was shared last: often the next is equal, and needs no hash.
+    last: Option<Arc<T>>,
     sweep_at: usize,
 }
 
@@ -154,7 +156,7 @@ const SPARE: usize = 1024;
 
 impl<T> Default for Pool<T> {
     fn default() -> Self {
-        Self { values: BTreeMap::new(), sweep_at: SPARE }
+        Self { values: BTreeMap::new(), last: None, sweep_at: SPARE }
     }
 }
 
@@ -172,11 +174,16 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
 
     /// Shares a value, and the parts of one that is new, which nobody holds yet.
     fn share_with(&mut self, value: &mut Arc<T>, share_parts: impl FnOnce(&mut T)) {
+        if let Some(last) = self.last.as_ref().filter(|last| *last == value) {
+            *value = Arc::clone(last);
+            return;
+        }
         let Ok(bytes) = postcard::to_stdvec(&**value) else { return };
         let hash = schemas::checksum::crc64(&[&bytes]);
         if let Some(known) = self.values.get(&hash) {
             if known == value {
                 *value = Arc::clone(known);
+                self.last = Some(Arc::clone(known));
             }
             return;
         }
@@ -188,6 +195,7 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
         let mut own = (**value).clone();
         share_parts(&mut own);
         *value = Arc::new(own);
+        self.last = Some(Arc::clone(value));
         self.values.insert(hash, Arc::clone(value));
     }
 }
