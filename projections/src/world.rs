@@ -643,7 +643,7 @@ impl World {
                 Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
-                evaluation::keep_newest(kept, now);
+                kept.change(|all| evaluation::keep_newest(all, now));
                 evaluation::next_leaves(kept)
             });
             self.index.evaluated.change(subject, &which, None, leaves_at);

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cause::Cause;
 use crate::entry::Stamp;
 use crate::names::{DecisionId, EvaluationId};
+use crate::packed::Packed;
 use crate::placement::Eligibility;
 use crate::{Timestamp, limits};
 
@@ -226,10 +227,13 @@ impl Evaluation {
     }
 }
 
-/// The open evaluation that stands for something.
+/// The evaluations of a process or task, the newest last.
+pub type Evaluations = Packed<Evaluation>;
+
+/// The open evaluation that stands for something: there is one at most.
 #[must_use]
 pub fn open(evaluations: &[Evaluation], duty: Duty) -> Option<&Evaluation> {
-    evaluations.iter().rev().find(|one| one.duty() == Some(duty))
+    evaluations.iter().find(|one| one.duty() == Some(duty))
 }
 
 /// What happens to evaluations.
@@ -490,7 +494,7 @@ impl Event {
     }
 }
 
-/// Folds what happened into the row of evaluations, the newest last, of which those that ended long ago leave.
+/// Folds what happened into the row of evaluations, of which those that ended long ago leave.
 pub fn evolve(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
     fold(evaluations, event, stamp);
     keep_newest(evaluations, stamp.at);
@@ -582,7 +586,6 @@ fn create(
         Begin::Blocked { eligibility, .. } => eligibility.clone(),
         Begin::Pending | Begin::Delayed { .. } | Begin::Complete { .. } => None,
     };
-    evaluations.reserve_exact(1);
     evaluations.push(Evaluation {
         id,
         decision: stamp.decision,
@@ -624,8 +627,8 @@ pub fn keep_newest(evaluations: &mut Vec<Evaluation>, now: Timestamp) {
 
 /// When the first ended evaluation leaves the tables.
 #[must_use]
-pub fn next_leaves(evaluations: &[Evaluation]) -> Option<Timestamp> {
-    evaluations.iter().filter(|one| !one.status.is_open()).map(leaves_at).min()
+pub fn next_leaves(evaluations: &Evaluations) -> Option<Timestamp> {
+    evaluations.iter().filter(|one| !one.status.is_open()).map(|one| leaves_at(&one)).min()
 }
 
 fn leaves_at(one: &Evaluation) -> Timestamp {

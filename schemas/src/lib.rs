@@ -13,6 +13,7 @@
 //! | [`preemption`] | what of them stops so that something more urgent has room |
 //! | [`ended`] | what all of them leave behind, to be shown |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
+//! | [`packed`] | how what is hardly ever read is kept |
 //! | [`stored`] | what of it the journal holds, in every version |
 //! | [`cloudevent`], [`feed`], [`published`] | what of it programs of others read, where it is told, and its JSON Schemas |
 //! | [`spec`] | from what clients write to all of these |
@@ -47,6 +48,7 @@ pub mod key;
 pub mod limits;
 pub mod message;
 pub mod names;
+pub mod packed;
 pub mod parameterised;
 pub mod periodic;
 pub mod placement;

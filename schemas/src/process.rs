@@ -31,7 +31,7 @@ use crate::desired::{self, Desired};
 use crate::ended::{self, EndedInstance, Life};
 use crate::entry::{Event, Stamp};
 use crate::evacuating::{self, Evacuating, Gone};
-use crate::evaluation::{self, Duty, Evaluation, Moved};
+use crate::evaluation::{self, Duty, Evaluation, Evaluations, Moved};
 use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::{CellId, DefinitionId, Domain, EvaluationId, ProcessGuid};
@@ -73,7 +73,7 @@ pub struct Process {
     /// The CRASHED instances whose wait ends by itself, by when it does.
     pub waits: BTreeSet<(Timestamp, Place)>,
     /// The open evaluations and the newest that ended, the newest last.
-    pub evaluations: Vec<Evaluation>,
+    pub evaluations: Evaluations,
     /// The newest requests and their answers.
     pub requests: Requests,
     /// The decision by which somebody last said how many instances shall run. None: nobody did, or that is forgotten,
@@ -274,7 +274,7 @@ impl Process {
             unclaimed: 0,
             unplaced: 0,
             waits: BTreeSet::new(),
-            evaluations: vec![],
+            evaluations: Evaluations::default(),
             requests: Requests::default(),
             asked: None,
         }
@@ -383,13 +383,13 @@ impl Process {
 
     /// The open evaluation that stands for something.
     #[must_use]
-    pub fn open_evaluation(&self, duty: Duty) -> Option<&Evaluation> {
-        evaluation::open(&self.evaluations, duty)
+    pub fn open_evaluation(&self, duty: Duty) -> Option<Evaluation> {
+        self.evaluations.iter().find(|one| one.duty() == Some(duty))
     }
 
     /// The open evaluation that stands for an instance; none: it waits for nothing.
     #[must_use]
-    pub fn evaluation_of(&self, lrp: &Actual) -> Option<&Evaluation> {
+    pub fn evaluation_of(&self, lrp: &Actual) -> Option<Evaluation> {
         self.open_evaluation(lrp.duty()?)
     }
 
@@ -492,8 +492,8 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Evict(_)
         | Command::Retry(_) => Origin::Beginning,
         Command::Unanswered { evaluation, .. } => {
-            let known = process.into_iter().flat_map(|process| &process.evaluations);
-            known.into_iter().find(|one| one.id == *evaluation).map(Evaluation::cause).into()
+            let mut known = process.into_iter().flat_map(|process| process.evaluations.iter());
+            known.find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
         Command::Report(_) | Command::Fail(_) | Command::Converge => {
             // What a lost cell's twin leaves behind comes of that loss, and so do instances that take its place.
@@ -598,7 +598,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
             Event::Actual(event) => evolve_actual(process, event, stamp, &mut ended),
             Event::Evacuating(event) => evolve_evacuating(process, event, stamp, &mut ended),
             Event::Evaluation(event) => {
-                evaluation::evolve(&mut process.evaluations, event, stamp);
+                process.evaluations.change(|all| evaluation::evolve(all, event, stamp));
             }
             Event::Task(_)
             | Event::Periodic(_)
@@ -679,7 +679,7 @@ fn evolve_actual(
             ended.extend(ended::by_instance(held, slot, event, &life));
         });
         if let Some((duty, moved)) = moved {
-            evaluation::count(&mut process.evaluations, duty, moved);
+            process.evaluations.change(|all| evaluation::count(all, duty, moved));
         }
         if let Some(at) = waited {
             process.waits.remove(&(at, place.clone()));

@@ -4,13 +4,12 @@
 //! a digest: the same id with something else is another request by mistake, and refused. What was refused is not
 //! remembered: it changed nothing, and may be asked again.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Actor;
 use crate::limits::REMEMBERED_REQUESTS;
 use crate::names::RequestId;
+use crate::packed::Packed;
 use crate::refusal::{Code, Refusal};
 
 /// A request, told from every other.
@@ -32,7 +31,7 @@ pub fn digest((noun, verb): (&str, &str), body: &str) -> String {
 
 /// The newest requests, the oldest first, each with the version that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requests(VecDeque<(Identity, u64)>);
+pub struct Requests(Packed<(Identity, u64)>);
 
 impl Requests {
     /// The version that a request made, if it is remembered.
@@ -43,13 +42,13 @@ impl Requests {
         let same = |known: &Identity| known.actor == request.actor && known.id == request.id;
         match self.0.iter().find(|(known, _)| same(known)) {
             None => Ok(None),
-            Some((known, version)) if known.digest == request.digest => Ok(Some(*version)),
+            Some((known, version)) if known.digest == request.digest => Ok(Some(version)),
             Some((known, _)) => {
                 let verb = |of: &Identity| {
                     let digest = of.digest.as_deref().unwrap_or("a command");
                     digest.split('#').next().unwrap_or(digest).to_owned()
                 };
-                let (id, was, is) = (&request.id, verb(known), verb(request));
+                let (id, was, is) = (&request.id, verb(&known), verb(request));
                 let why = format!(
                     "request id {id} was given to another command ({was}) and now comes with {is}: give each an id of its own"
                 );
@@ -61,23 +60,22 @@ impl Requests {
     /// How many are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.iter().count()
     }
 
     /// Whether none is remembered.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Remembers a request; the oldest of more than 32 is forgotten.
     pub fn remember(&mut self, request: Identity, version: u64) {
-        if self.0.len() >= REMEMBERED_REQUESTS {
-            self.0.pop_front();
-        }
-        self.0.push_back((request, version));
-        if self.0.len() == 1 {
-            self.0.shrink_to_fit();
-        }
+        self.0.change(|all| {
+            if all.len() >= REMEMBERED_REQUESTS {
+                all.remove(0);
+            }
+            all.push((request, version));
+        });
     }
 }

@@ -19,7 +19,7 @@ use crate::cause::{Cause, Origin};
 use crate::container::{Epoch, Instance};
 use crate::definition::{DesiredTask, Placement, TaskDefinition};
 use crate::entry::{self, Stamp};
-use crate::evaluation::{self, Duty, Evaluation};
+use crate::evaluation::{self, Duty, Evaluation, Evaluations};
 use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
 use crate::placement::Explanation;
 use crate::preemption::{self, Eviction};
@@ -74,7 +74,7 @@ pub struct Task {
     /// Its state, with what that state has. None: it was deleted, and only its answers are remembered.
     pub state: Option<State>,
     /// The open evaluation and the newest that ended, the newest last.
-    pub evaluations: Vec<Evaluation>,
+    pub evaluations: Evaluations,
     /// The newest requests and their answers.
     pub requests: Requests,
     /// The decision that last made work for it: to be placed, to be stopped, or to be resolved.
@@ -379,10 +379,10 @@ impl Task {
 
     /// The open evaluation that stands for it; none: it is not to be placed.
     #[must_use]
-    pub fn open_evaluation(&self) -> Option<&Evaluation> {
+    pub fn open_evaluation(&self) -> Option<Evaluation> {
         let State::Pending { placement_error } = self.state.as_ref()? else { return None };
         let duty = if placement_error.is_some() { Duty::Unblock } else { Duty::Place };
-        evaluation::open(&self.evaluations, duty)
+        self.evaluations.iter().find(|one| one.duty() == Some(duty))
     }
 
     /// When a task that waits for room gives up; every PENDING task does after 30 minutes.
@@ -437,12 +437,13 @@ pub fn decide(
         (Command::Report(report), Some((task, state))) => judge_report(task, state, report, context)?,
         (Command::Fail(failed), Some((task, state))) => fail_placement(task, state, failed, context.now)?,
         (Command::Unanswered { evaluation, delivery }, Some((task, _))) => {
-            let known = &task.evaluations;
-            let events = evaluation::decide_unanswered(known, *evaluation, *delivery, context.now)?;
+            let known = task.evaluations.to_vec();
+            let events = evaluation::decide_unanswered(&known, *evaluation, *delivery, context.now)?;
             return Ok(events.into_iter().map(entry::Event::Evaluation).collect());
         }
         (Command::Retry(evaluation), Some((task, _))) => {
-            let events = evaluation::decide_retry(&task.evaluations, *evaluation, &settle::left(Some(task)))?;
+            let known = task.evaluations.to_vec();
+            let events = evaluation::decide_retry(&known, *evaluation, &settle::left(Some(task)))?;
             return Ok(events.into_iter().map(entry::Event::Evaluation).collect());
         }
         (Command::BeginResolving, Some((task, state))) => begin_resolving(task, state)?,
@@ -486,7 +487,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
             _,
         ) => Origin::Beginning,
         (Command::Unanswered { evaluation, .. }, _) => {
-            task.evaluations.iter().find(|one| one.id == *evaluation).map(Evaluation::cause).into()
+            task.evaluations.iter().find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
         (Command::Converge | Command::Report(_), Some(cell)) => Origin::Cell(cell.clone(), Some(task.cause)),
         (
@@ -664,7 +665,7 @@ fn fail_placement(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let id = failed_to_place.evaluation;
-    evaluation::judged(task.evaluations.iter().find(|one| one.id == id), id)?;
+    evaluation::judged(task.evaluations.iter().find(|one| one.id == id).as_ref(), id)?;
     let explanation = failed_to_place.explanation.clone();
     let error = limits::cut(&failed_to_place.error, limits::REASON_BYTES);
     Ok(match (state, task.definition.placement) {
@@ -710,7 +711,7 @@ pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Opt
             entry::Event::Task(event) => task = evolve_one(task, event, stamp),
             entry::Event::Evaluation(event) => {
                 if let Some(task) = &mut task {
-                    evaluation::evolve(&mut task.evaluations, event, stamp);
+                    task.evaluations.change(|all| evaluation::evolve(all, event, stamp));
                 }
             }
             entry::Event::Desired(_)

@@ -215,16 +215,16 @@ impl Story {
         self.must(Command::Fail(process::Outcome { used_up, ..outcome }));
     }
 
-    fn all(&self) -> &[Evaluation] {
-        &self.process().evaluations
+    fn all(&self) -> Vec<Evaluation> {
+        self.process().evaluations.to_vec()
     }
 
-    fn open(&self, duty: Duty) -> &Evaluation {
+    fn open(&self, duty: Duty) -> Evaluation {
         self.process().open_evaluation(duty).unwrap()
     }
 
-    fn named(&self, id: EvaluationId) -> &Evaluation {
-        self.all().iter().find(|one| one.id == id).unwrap()
+    fn named(&self, id: EvaluationId) -> Evaluation {
+        self.all().into_iter().find(|one| one.id == id).unwrap()
     }
 }
 
@@ -383,7 +383,8 @@ fn a_removal_cancels_what_is_open_and_is_an_evaluation_of_its_own() {
         let expected = if placed > 0 && story.named(id).placed > 0 { &Status::Complete } else { &nothing };
         assert_eq!(ended, expected);
     }
-    let removal = story.all().last().unwrap();
+    let all = story.all();
+    let removal = all.last().unwrap();
     assert_eq!((removal.trigger, removal.stopped, &removal.status), (Trigger::Remove, 1, &Status::Complete));
 }
 

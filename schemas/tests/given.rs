@@ -41,7 +41,7 @@ pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Out
         .first()
         .zip(process)
         .and_then(|(one, process)| process.actual(&one.place).and_then(|lrp| process.evaluation_of(lrp)));
-    let newest = || process.and_then(|process| process.evaluations.last());
+    let newest = || process.and_then(|process| process.evaluations.iter().last());
     let evaluation = of_first.or_else(newest).map_or(EvaluationId(id(0)), |one| one.id);
     Outcome { evaluation, unplaced, used_up: false, explanation: None }
 }
@@ -49,7 +49,7 @@ pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Out
 /// What an auctioneer says of a task that it could not place.
 pub(crate) fn unplaced_task(task: Option<&Task>, error: &str) -> task::Unplaced {
     let open = task.and_then(Task::open_evaluation);
-    let known = open.or_else(|| task.and_then(|task| task.evaluations.last()));
+    let known = open.or_else(|| task.and_then(|task| task.evaluations.iter().last()));
     let evaluation = known.map_or(EvaluationId(id(0)), |one| one.id);
     task::Unplaced { evaluation, error: error.to_owned(), used_up: false, explanation: None }
 }

@@ -706,7 +706,7 @@ fn task_step(world: &mut TaskWorld, what: &TaskMove) {
     let Some(task) = &world.task else { return };
     let open = task.evaluations.iter().filter(|evaluation| evaluation.status.is_open()).count();
     assert_eq!(open == 1, task.is_pending(), "{task:#?}");
-    let ended = task.evaluations.len() - open;
+    let ended = task.evaluations.iter().count() - open;
     assert!(open <= 1 && ended <= limits::KEPT_EVALUATIONS);
     if matches!(command, task::Command::Converge) {
         assert!(task.next_due().is_none_or(|due| due > world.now), "{task:#?}");

@@ -264,8 +264,8 @@ fn nothing_is_blocked_for_the_error_of_what_is_gone() {
     stage.now = stage.now + Duration::from_secs(60);
     stage.unplaced(&old, "no room");
     assert!(stage.told.contains(&"0 falls back".to_owned()), "{:#?}", stage.told);
-    let blocked = stage.process().evaluations.iter().filter_map(|one| match &one.status {
-        Status::Blocked { reason } => Some(reason.as_str()),
+    let blocked = stage.process().evaluations.iter().filter_map(|one| match one.status {
+        Status::Blocked { reason } => Some(reason),
         Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => None,
     });
     assert_eq!(blocked.collect::<Vec<_>>(), ["no cell"]);

@@ -114,11 +114,11 @@ impl Story {
     }
 
     fn evaluation(&self) -> Option<Status> {
-        Some(self.process.as_ref()?.evaluations.last()?.status.clone())
+        Some(self.process.as_ref()?.evaluations.iter().last()?.status)
     }
 
     fn of(&self, duty: Duty) -> Option<Status> {
-        Some(self.process.as_ref()?.open_evaluation(duty)?.status.clone())
+        Some(self.process.as_ref()?.open_evaluation(duty)?.status)
     }
 
     /// Brings index 0 of a desired process into a state, held by `by`.
@@ -441,7 +441,7 @@ fn an_evaluation_says_how_its_work_ended() {
     let command = fail(&story, 0);
     story.ask(&command).unwrap();
     story.ask(&Command::Remove).unwrap();
-    let ended = story.process.as_ref().unwrap().evaluations.iter().map(|one| one.status.clone());
+    let ended = story.process.as_ref().unwrap().evaluations.iter().map(|one| one.status);
     let canceled = Status::Canceled { why: Canceled::NothingLeft };
     assert_eq!(ended.collect::<Vec<_>>(), [Status::Complete, canceled, Status::Complete]);
 }
@@ -843,7 +843,7 @@ fn a_task_that_waits_for_room_is_blocked_until_its_deadline() {
     let fail =
         |story: &TaskStory| task::Command::Fail(unplaced_task(story.task.as_ref(), "insufficient resources"));
     story.ask(&fail(&story)).unwrap();
-    let status = |story: &TaskStory| story.task.as_ref().unwrap().evaluations.last().unwrap().status.clone();
+    let status = |story: &TaskStory| story.task.as_ref().unwrap().evaluations.iter().last().unwrap().status;
     let reason = "insufficient resources".to_owned();
     assert_eq!((story.state(), status(&story)), ("PENDING", Status::Blocked { reason: reason.clone() }));
     assert_eq!(story.ask(&fail(&story)), Ok(vec![]));

@@ -210,16 +210,15 @@ pub(super) fn evaluations_from<'a>(
     now: Timestamp,
 ) -> impl Iterator<Item = EvaluationRow> + use<'a> {
     let leads = world.cluster().is_some_and(|cluster| cluster.auctioneer.is_some());
-    let row = move |subject: EvaluationSubject, domain: &Domain, evaluation: &Evaluation, left: u32| {
-        EvaluationRow {
+    let row =
+        move |subject: EvaluationSubject, domain: &Domain, evaluation: Evaluation, left: u32| EvaluationRow {
             subject,
             domain: domain.clone(),
-            state: EvaluationState::of(evaluation, now, leads),
-            evaluation: evaluation.clone(),
+            state: EvaluationState::of(&evaluation, now, leads),
+            evaluation,
             left,
             turn: None,
-        }
-    };
+        };
     let (processes, tasks): (Box<dyn Iterator<Item = &'a Process>>, Box<dyn Iterator<Item = &'a Task>>) =
         match start {
             None => (Box::new(world.processes_from(None)), Box::new(world.tasks_from(None))),

@@ -6,7 +6,7 @@ use schemas::Timestamp;
 use schemas::actual::State;
 use schemas::cell::EVACUATED;
 use schemas::cluster::Role;
-use schemas::evaluation::{Evaluation, Status};
+use schemas::evaluation::{Evaluation, Evaluations, Status};
 use schemas::limits::STATUS_NAMED;
 use schemas::process::{Process, Slot};
 use schemas::query::{
@@ -117,12 +117,12 @@ fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Ve
     }
 }
 
-fn blocked<'a>(evaluations: impl IntoIterator<Item = &'a Evaluation>) -> u64 {
-    let is_blocked = |one: &&Evaluation| match one.status {
+fn blocked(evaluations: &Evaluations) -> u64 {
+    let is_blocked = |one: &Evaluation| match one.status {
         Status::Blocked { .. } => true,
         Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => false,
     };
-    evaluations.into_iter().filter(is_blocked).count() as u64
+    evaluations.iter().filter(is_blocked).count() as u64
 }
 
 fn is_unplaced(task: &Task) -> bool {

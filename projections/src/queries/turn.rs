@@ -1,7 +1,7 @@
 //! Where work stands among all that waits for a cell: by the order in which auctions take it, and not by a queue of its own.
 
-use schemas::evaluation::Evaluation;
-use schemas::process::Process;
+use schemas::actual::Actual;
+use schemas::process::{Process, Slot};
 use schemas::query::{EvaluationRow, EvaluationSubject, Turn};
 use schemas::rank::Rank;
 
@@ -39,10 +39,9 @@ fn first_of(world: &World, row: &EvaluationRow) -> Option<Rank> {
 }
 
 fn first_of_process(process: &Process, row: &EvaluationRow) -> Option<Rank> {
-    let is_of_it = |of: &Evaluation| of.id == row.evaluation.id;
-    let waiting = process
-        .slots
-        .iter()
-        .filter(|slot| slot.actual.as_ref().and_then(|lrp| process.evaluation_of(lrp)).is_some_and(is_of_it));
+    let duty = row.evaluation.duty()?;
+    process.open_evaluation(duty).filter(|open| open.id == row.evaluation.id)?;
+    let waits = |slot: &&Slot| slot.actual.as_ref().and_then(Actual::duty) == Some(duty);
+    let waiting = process.slots.iter().filter(waits);
     waiting.filter_map(|slot| Rank::of_place(process, &slot.place)).min()
 }

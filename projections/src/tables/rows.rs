@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::entry::{Aggregate, Event};
-use schemas::evaluation::Evaluation;
+use schemas::evaluation::Evaluations;
 use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::process::Process;
 use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubject, RolloutRow};
@@ -190,15 +190,15 @@ fn rows_of_task(task: &Task, rows: &mut Vec<Row>) {
 fn rows_of_evaluations(
     subject: &EvaluationSubject,
     domain: &Domain,
-    evaluations: &[Evaluation],
+    evaluations: &Evaluations,
     rows: &mut Vec<Row>,
 ) {
     rows.extend(evaluations.iter().map(|evaluation| {
         columns::evaluation(&EvaluationRow {
             subject: subject.clone(),
             domain: domain.clone(),
-            state: EvaluationState::of(evaluation, Timestamp(0), false),
-            evaluation: evaluation.clone(),
+            state: EvaluationState::of(&evaluation, Timestamp(0), false),
+            evaluation,
             left: 0,
             turn: None,
         })

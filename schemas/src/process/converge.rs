@@ -6,7 +6,7 @@ use crate::actual::{self, Ended, Unclaimed};
 use crate::cause::Origin;
 use crate::container::Instance;
 use crate::evacuating::{self, Gone};
-use crate::evaluation::{self, Duty, Trigger};
+use crate::evaluation::{Duty, Trigger};
 use crate::key::Place;
 
 /// What convergence finds due at one place.
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
         if first.is_none() {
             self.create_missing(Trigger::Convergence);
             self.prune();
-            let open = evaluation::open(self.evaluations(), Duty::Place);
+            let open = self.process.and_then(|process| process.open_evaluation(Duty::Place));
             if self.left.unanswered > 0 && open.is_none() {
                 self.did.made.get_or_insert(Trigger::Convergence);
             }

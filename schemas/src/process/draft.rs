@@ -434,8 +434,8 @@ impl<'a> Draft<'a> {
         self.did.stopped = Some((trigger, u32::try_from(stopped.sum::<u64>()).unwrap_or(u32::MAX)));
     }
 
-    pub(super) fn evaluations(&self) -> &'a [Evaluation] {
-        self.process.map_or(&[], |process| &process.evaluations)
+    pub(super) fn evaluations(&self) -> Vec<Evaluation> {
+        self.process.map(|process| process.evaluations.to_vec()).unwrap_or_default()
     }
 
     /// The rollout of a global process goes from cell to cell by one evaluation after the other.
@@ -475,7 +475,7 @@ impl<'a> Draft<'a> {
         self.chain_rolling_updates();
         self.left.restart_at = self.first_restart();
         if !self.events.is_empty() || self.did.made.is_some() {
-            let evaluations = evaluation::decide(self.evaluations(), &self.left, &self.did);
+            let evaluations = evaluation::decide(&self.evaluations(), &self.left, &self.did);
             self.events.extend(evaluations.into_iter().map(Event::Evaluation));
         }
         self.events

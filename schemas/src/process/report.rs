@@ -226,8 +226,8 @@ impl Draft<'_> {
 
     /// What the auctioneer could not place of one evaluation, as far as that is still as it was judged.
     pub(super) fn fail(&mut self, outcome: &Outcome) -> Result<(), Refusal> {
-        let known = self.evaluations().iter().rev().find(|one| one.id == outcome.evaluation);
-        let duty = evaluation::judged(known, outcome.evaluation)?;
+        let known = self.evaluations().into_iter().find(|one| one.id == outcome.evaluation);
+        let duty = evaluation::judged(known.as_ref(), outcome.evaluation)?;
         let mut by_error: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         for Unplaced { place, attempt, error } in &outcome.unplaced {
             let judged = self.actual(place).filter(|lrp| lrp.since == *attempt && lrp.duty() == Some(duty));
@@ -258,13 +258,13 @@ impl Draft<'_> {
 
     /// The auctioneer didn't answer a delivery of an evaluation. What is not desired any more has none.
     pub(super) fn unanswered(&self, id: EvaluationId, delivery: u32) -> Result<Vec<Event>, Refusal> {
-        let events = evaluation::decide_unanswered(self.evaluations(), id, delivery, self.context.now)?;
+        let events = evaluation::decide_unanswered(&self.evaluations(), id, delivery, self.context.now)?;
         Ok(events.into_iter().map(Event::Evaluation).collect())
     }
 
     /// Somebody wants an evaluation tried again now.
     pub(super) fn retry(&self, id: EvaluationId) -> Result<Vec<Event>, Refusal> {
-        let events = evaluation::decide_retry(self.evaluations(), id, &self.left)?;
+        let events = evaluation::decide_retry(&self.evaluations(), id, &self.left)?;
         Ok(events.into_iter().map(Event::Evaluation).collect())
     }
 }

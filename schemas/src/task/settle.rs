@@ -46,8 +46,11 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
             Event::Resolving {} | Event::CallbackTried { .. } | Event::Demoted {} | Event::Deleted {} => {}
         }
     }
-    let known = task.map_or(&[][..], |task| &task.evaluations);
-    if after == before && did == Did::default() { vec![] } else { evaluation::decide(known, &after, &did) }
+    if after == before && did == Did::default() {
+        return vec![];
+    }
+    let known = task.map(|task| task.evaluations.to_vec()).unwrap_or_default();
+    evaluation::decide(&known, &after, &did)
 }
 
 /// Why a task that runs was asked to stop, if it was.

@@ -265,8 +265,8 @@ fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String 
 
 /// One that is kept as far as the log says, or none.
 fn some_evaluation(rng: &mut Rng, world: &World, (process, task): (&ProcessGuid, &TaskGuid)) -> String {
-    let of_process = world.process(process).map(|process| process.evaluations.as_slice());
-    let of_task = world.task(task).map(|task| task.evaluations.as_slice());
+    let of_process = world.process(process).map(|process| process.evaluations.to_vec());
+    let of_task = world.task(task).map(|task| task.evaluations.to_vec());
     let all = of_process.or(of_task).unwrap_or_default();
     rng.place(all.len()).map_or_else(|| "none".to_owned(), |at| all[at].id.to_string())
 }

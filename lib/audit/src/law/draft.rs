@@ -134,8 +134,8 @@ impl<'a> Draft<'a> {
             match event {
                 Event::Task(event) => wrong.extend(tasks::judge(task.as_ref(), event, decision)),
                 Event::Evaluation(event) => {
-                    let known = task.as_ref().map_or(&[][..], |task| &task.evaluations);
-                    wrong.extend(evaluated(known, event, &stamp));
+                    let known = task.as_ref().map(|task| task.evaluations.to_vec());
+                    wrong.extend(evaluated(&known.unwrap_or_default(), event, &stamp));
                 }
                 Event::Desired(_)
                 | Event::Actual(_)
@@ -220,7 +220,7 @@ impl<'a> Drafted<'a> {
             version: before.map_or(0, |process| process.version),
             desired: before.and_then(|process| process.desired.as_deref().cloned()),
             rollout: before.and_then(|process| process.rollout.as_deref().cloned()),
-            evaluations: before.map(|process| process.evaluations.clone()).unwrap_or_default(),
+            evaluations: before.map(|process| process.evaluations.to_vec()).unwrap_or_default(),
             actuals: BTreeMap::new(),
             twins: BTreeMap::new(),
         }

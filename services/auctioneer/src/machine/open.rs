@@ -143,12 +143,12 @@ fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
             let process = world.process(&key.process_guid)?;
             let item = Item::of_place(process, &key.place)?;
             let evaluation = process.actual(&key.place).and_then(|lrp| process.evaluation_of(lrp));
-            Some((item, process.domain.clone(), Attempt::of(evaluation)))
+            Some((item, process.domain.clone(), Attempt::of(evaluation.as_ref())))
         }
         WorkRef::Task(guid) => {
             let task = world.task(guid)?;
             let item = Item::of_task(task)?;
-            Some((item, task.domain.clone(), Attempt::of(task.open_evaluation())))
+            Some((item, task.domain.clone(), Attempt::of(task.open_evaluation().as_ref())))
         }
     }
 }

@@ -102,7 +102,7 @@ fn evaluate(process: &mut Process) {
     for (number, (trigger, begin)) in (0..).zip(pending.into_iter().chain(blocked)) {
         let event = evaluation::Event::Created { number, trigger, begin, previous: None };
         let stamp = Stamp::beginning(DecisionId(Uuid::nil()), process.changed_at);
-        evaluation::evolve(&mut process.evaluations, &event, &stamp);
+        process.evaluations.change(|all| evaluation::evolve(all, &event, &stamp));
     }
 }
 

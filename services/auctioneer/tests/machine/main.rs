@@ -836,7 +836,7 @@ fn the_same_inputs_give_the_same_effects() {
 
 /// An evaluation that was handed out, and is not answered.
 fn pending(scene: &Scene, process: &str) -> Evaluation {
-    scene.auctioneer.world().process(&guid(process)).unwrap().open_evaluation(Duty::Place).unwrap().clone()
+    scene.auctioneer.world().process(&guid(process)).unwrap().open_evaluation(Duty::Place).unwrap()
 }
 
 #[test]

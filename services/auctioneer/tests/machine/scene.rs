@@ -265,7 +265,7 @@ impl Scene {
                 PlacementOutcome::Lrp { process_guid, outcome, .. } => {
                     let known = self.auctioneer.world().process(&process_guid);
                     let is_open = |one: &Evaluation| one.id == outcome.evaluation && one.status.is_open();
-                    if known.is_some_and(|known| known.evaluations.iter().any(is_open)) {
+                    if known.is_some_and(|known| known.evaluations.iter().any(|one| is_open(&one))) {
                         self.decide(process_guid.as_str(), &process::Command::Fail(outcome));
                     }
                 }

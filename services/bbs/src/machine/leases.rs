@@ -19,7 +19,9 @@ impl Bbs {
         let is_open = |one: &Evaluation| {
             one.id == lease.evaluation && one.duty() == Some(Duty::Place) && one.delivery == lease.delivery
         };
-        if known.is_some_and(|known| known.iter().any(is_open)) && self.leases.said(&lease, term, self.now) {
+        if known.is_some_and(|known| known.iter().any(|one| is_open(&one)))
+            && self.leases.said(&lease, term, self.now)
+        {
             self.unanswered(lease);
         }
     }

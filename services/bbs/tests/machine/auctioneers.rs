@@ -156,7 +156,7 @@ fn what_is_less_urgent_stops_only_as_it_was_judged() {
     let made = all.iter().rfind(|(_, one)| matches!(one.events[..], [Event::Desired(_), ..])).unwrap();
     assert_eq!(stopped.cause, Some(made.1.id), "the decision that made the work");
     let process = scene.bbs(0).world().process(&words::process_guid("low")).unwrap();
-    let last = process.evaluations.last().unwrap();
+    let last = process.evaluations.iter().last().unwrap();
     assert_eq!((last.trigger, last.stopped, last.previous, last.next), (Trigger::Preemption, 1, None, None));
     assert_eq!(scene.stops.len(), 1, "its rep is told");
 }
@@ -201,7 +201,7 @@ fn a_task_that_stops_for_something_else_has_failed() {
     let task = scene.bbs(0).world().task(&task_guid).unwrap();
     let reason = "preempted by web/0 (priority 80)".to_owned();
     assert_eq!(task.completed().unwrap().outcome, task::Outcome::Failed { reason });
-    assert_eq!(task.evaluations.last().unwrap().trigger, Trigger::Preemption);
+    assert_eq!(task.evaluations.iter().last().unwrap().trigger, Trigger::Preemption);
     assert_eq!(scene.cancels.len(), 1, "its cell is told");
 }
 

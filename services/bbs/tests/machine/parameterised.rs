@@ -72,7 +72,7 @@ fn a_dispatch_makes_one_task_however_often_its_key_is_used() {
     }
     assert_eq!(launched(&scene), [2]);
     let task = scene.bbs(0).world().task(&guid().dispatch(2).unwrap()).unwrap();
-    assert_eq!(task.evaluations[0].trigger, Trigger::Desire);
+    assert_eq!(task.evaluations.to_vec()[0].trigger, Trigger::Desire);
     scene.client(0, dispatch(None));
     scene.client(0, dispatch(None));
     assert_eq!(launched(&scene).len(), 3, "without a key each is another one");

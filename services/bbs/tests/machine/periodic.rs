@@ -70,7 +70,7 @@ fn each_minute_launches_one_task_with_an_evaluation_of_its_own() {
     for (due, reason, task_guid) in launches(&scene) {
         assert_eq!((reason, task_guid.clone()), (LaunchReason::Due, guid().launch(due).unwrap()));
         let task = scene.bbs(1).world().task(&task_guid).unwrap();
-        assert_eq!(task.evaluations[0].trigger, Trigger::Periodic);
+        assert_eq!(task.evaluations.to_vec()[0].trigger, Trigger::Periodic);
     }
 }
 

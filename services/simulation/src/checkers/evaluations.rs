@@ -313,7 +313,7 @@ fn line(id: EvaluationId, what: &str, until: Option<Timestamp>, counts: (u32, u3
 }
 
 /// The same words of the services' own fold.
-pub(super) fn words_of(all: &[evaluation::Evaluation]) -> Vec<String> {
+pub(super) fn words_of(all: &evaluation::Evaluations) -> Vec<String> {
     let mut words: Vec<(EvaluationId, String)> = all
         .iter()
         .filter_map(|one| {

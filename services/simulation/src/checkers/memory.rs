@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemas::entry::Aggregate;
-use schemas::evaluation::{Duty, Evaluation};
+use schemas::evaluation::{Duty, Evaluation, Evaluations};
 
 use super::{Checkers, Notes};
 use crate::cluster::Cluster;
@@ -17,7 +17,7 @@ pub(super) const EVALUATIONS: usize = 8;
 impl Checkers {
     /// What just changed remembers no more than it may.
     pub(super) fn remembers(&self, aggregate: &Aggregate, notes: &mut Notes) {
-        let ended = |all: &[Evaluation]| all.iter().filter(|one| !one.status.is_open()).count();
+        let ended = |all: &Evaluations| all.iter().filter(|one| !one.status.is_open()).count();
         let kept = match aggregate {
             Aggregate::Process { guid, .. } => {
                 self.world.process(guid).map(|known| (known.requests.len(), ended(&known.evaluations)))
@@ -66,8 +66,8 @@ impl Checkers {
 impl Checkers {
     /// How many evaluations stand for something of this kind.
     fn open_evaluations(&self, of: impl Fn(&Evaluation) -> Option<Duty>) -> usize {
-        let processes = self.world.processes_from(None).flat_map(|process| &process.evaluations);
-        let tasks = self.world.tasks_from(None).flat_map(|task| &task.evaluations);
+        let processes = self.world.processes_from(None).flat_map(|process| process.evaluations.iter());
+        let tasks = self.world.tasks_from(None).flat_map(|task| task.evaluations.iter());
         processes.chain(tasks).filter(|one| of(one).is_some()).count()
     }
 }

@@ -379,10 +379,8 @@ fn blocked(world: &World) -> Vec<Blocked> {
     let of_tasks = world.tasks_from(None).flat_map(|task| {
         task.evaluations.iter().map(|evaluation| (format!("task {}", task.guid), evaluation))
     });
-    let blocked = of_processes.chain(of_tasks).filter_map(|(of, evaluation)| match &evaluation.status {
-        Status::Blocked { reason } => {
-            Some(Blocked { of, trigger: evaluation.trigger, reason: reason.clone() })
-        }
+    let blocked = of_processes.chain(of_tasks).filter_map(|(of, evaluation)| match evaluation.status {
+        Status::Blocked { reason } => Some(Blocked { of, trigger: evaluation.trigger, reason }),
         Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => None,
     });
     blocked.collect()

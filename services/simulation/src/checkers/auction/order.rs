@@ -49,7 +49,7 @@ pub(super) fn waiting<'a>(world: &'a World, known: &Known) -> Vec<Waiting<'a>> {
 }
 
 /// When work began to wait, and the evaluation whose duty it is.
-fn attempt<'a>(world: &'a World, work: &WorkRef) -> Option<(Timestamp, Option<&'a Evaluation>)> {
+fn attempt(world: &World, work: &WorkRef) -> Option<(Timestamp, Option<Evaluation>)> {
     match work {
         WorkRef::Lrp(key) => {
             let process = world.process(&key.process_guid)?;

@@ -1,0 +1,109 @@
+//! Rows that everything has and hardly anybody reads, in little memory.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A row of values as bytes: each as postcard writes it, one behind the other. It is read as values, and written and read by
+/// serde as a `Vec` of them is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Packed<T> {
+    bytes: Box<[u8]>,
+    of: PhantomData<T>,
+}
+
+impl<T> Default for Packed<T> {
+    fn default() -> Self {
+        Self { bytes: Box::default(), of: PhantomData }
+    }
+}
+
+impl<T> Packed<T> {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl<T: DeserializeOwned> Packed<T> {
+    /// The values, in order.
+    ///
+    /// # Panics
+    /// Never: only whole values are packed.
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        let mut rest = &*self.bytes;
+        std::iter::from_fn(move || {
+            (!rest.is_empty()).then(|| {
+                let (value, behind) = postcard::take_from_bytes(rest).expect("what was packed can be read");
+                rest = behind;
+                value
+            })
+        })
+    }
+
+    /// All values, in order.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<T> {
+        self.iter().collect()
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Packed<T> {
+    /// Changes the row as one of values.
+    pub fn change(&mut self, change: impl FnOnce(&mut Vec<T>)) {
+        let mut all = self.to_vec();
+        change(&mut all);
+        *self = all.into_iter().collect();
+    }
+}
+
+impl<T: Serialize> FromIterator<T> for Packed<T> {
+    /// # Panics
+    /// Never: the values are plain data.
+    fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        for value in all {
+            bytes = postcard::to_extend(&value, bytes).expect("it is plain data");
+        }
+        // Copied, because what is cut off where it stands leaves a hole behind it that hardly anything fits in.
+        Self { bytes: bytes.as_slice().into(), of: PhantomData }
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Serialize for Packed<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.to_vec().serialize(to)
+    }
+}
+
+impl<'de, T: Serialize + DeserializeOwned> Deserialize<'de> for Packed<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Vec::deserialize(from).map(Self::from_iter)
+    }
+}
+
+impl<T: DeserializeOwned + fmt::Debug> fmt::Debug for Packed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_out_as_it_was_and_stands_where_a_vec_would() {
+        let row = vec![(1_u8, "a".to_owned()), (2, "b".to_owned())];
+        let mut packed: Packed<(u8, String)> = row.iter().cloned().collect();
+        assert!(packed.iter().eq(row.iter().cloned()));
+        assert_eq!(postcard::to_stdvec(&packed), postcard::to_stdvec(&row));
+        assert_eq!(serde_json::to_string(&packed).unwrap(), serde_json::to_string(&row).unwrap());
+        assert_eq!(postcard::from_bytes(&postcard::to_stdvec(&row).unwrap()), Ok(packed.clone()));
+        packed.change(Vec::clear);
+        assert!(packed.is_empty() && packed == Packed::default());
+    }
+}
