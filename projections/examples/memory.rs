@@ -5,6 +5,9 @@
 //! different definitions among them, unless told otherwise. A snapshot is read back by a second program, so that what
 //! it takes can be seen. The same is done with fewer LRPs while pictures of the World are held. Last, one process with
 //! as many instances as a process may have takes the same steps, one instance after the other.
+//!
+//! `cargo run --release -p projections --example memory -- wide [processes] [instances]`: only processes of many
+//! instances each, a thousand of a thousand unless told otherwise.
 #![expect(clippy::print_stdout, reason = "it prints what it measured")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -63,7 +66,14 @@ fn main() {
     {
         return restore(path, lrps.parse().expect("a number"));
     }
-    let mut numbers = arguments.iter().map(|text| text.parse::<u64>().expect("a number"));
+    let is_wide = arguments.first().is_some_and(|word| word == "wide");
+    let numbers = arguments.iter().skip(usize::from(is_wide));
+    let mut numbers = numbers.map(|text| text.parse::<u64>().expect("a number"));
+    if is_wide {
+        let processes = numbers.next().unwrap_or(1_000);
+        let instances = numbers.next().unwrap_or(1_000);
+        return wide(processes, u32::try_from(instances).expect("as many as a process may have"));
+    }
     let lrps = numbers.next().unwrap_or(1_000_000);
     let definitions = numbers.next().unwrap_or(lrps);
     let mut journal = Journal::new();
@@ -133,6 +143,27 @@ fn restore(path: &str, lrps: u64) {
     drop(bytes);
     report_memory("restored", empty, lrps);
     assert_eq!(world.counts().instances.running, lrps);
+}
+
+/// Takes every instance of several processes through its steps, one decision each.
+fn wide(processes: u64, instances: u32) {
+    let mut journal = Journal::new();
+    let empty = rss();
+    for number in 0..processes {
+        let guid = guid(number);
+        let wide = DesiredLrp { instances, ..lrp(&guid, number) };
+        let decision = journal.judge(&guid, &Command::Desire(Box::new(wide)));
+        journal.append(vec![decision]);
+        for step in [Step::Claim, Step::Start] {
+            for index in 0..instances {
+                let command = journal.command(step, &guid, index, u64::from(index) + number);
+                let decision = journal.judge(&guid, &command);
+                journal.append(vec![decision]);
+            }
+        }
+    }
+    println!("{:?}", journal.world.counts());
+    report_memory("folded", empty, processes * u64::from(instances));
 }
 
 /// Takes every instance of one process through its steps, one decision each.
