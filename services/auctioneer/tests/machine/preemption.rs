@@ -145,7 +145,7 @@ fn another_auctioneer_stops_nothing_before_cells_have_said_what_is_free() {
     scene.pass(Duration::from_secs(5));
     scene.beat("c1", mib(0), 100);
     let effects = scene.pass(Duration::from_secs(5));
-    let victims = |told: &schemas::message::Outcomes| told.evictions.len();
+    let victims = |told: &Outcomes| told.evictions.len();
     assert_eq!(outcomes(effects).iter().map(|(_, told)| victims(told)).sum::<usize>(), 1);
 }
 
