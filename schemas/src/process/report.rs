@@ -226,7 +226,7 @@ impl Draft<'_> {
 
     /// What the auctioneer could not place of one evaluation, as far as that is still as it was judged.
     pub(super) fn fail(&mut self, outcome: &Outcome) -> Result<(), Refusal> {
-        let known = self.evaluations().into_iter().find(|one| one.id == outcome.evaluation);
+        let known = self.evaluations().into_iter().rev().find(|one| one.id == outcome.evaluation);
         let duty = evaluation::judged(known.as_ref(), outcome.evaluation)?;
         let mut by_error: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         for Unplaced { place, attempt, error } in &outcome.unplaced {
