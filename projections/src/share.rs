@@ -48,9 +48,13 @@ impl Shared {
 
     /// Takes in what is shared in another part of the World. What both have stays in each of them.
     pub(crate) fn unite(&mut self, other: Self) {
-        self.definitions.unite(other.definitions);
-        self.task_definitions.unite(other.task_definitions);
-        for (domain, count) in other.domains {
+        let Self { definitions, constraints, actions, policies, task_definitions, domains } = other;
+        self.definitions.unite(definitions);
+        self.constraints.unite(constraints);
+        self.actions.unite(actions);
+        self.policies.unite(policies);
+        self.task_definitions.unite(task_definitions);
+        for (domain, count) in domains {
             *self.domains.entry(domain).or_default() += count;
         }
     }
