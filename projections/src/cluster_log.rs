@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::cluster::{self, Leader, Role};
+use schemas::cluster::{self, Cluster, Leader, Role};
 use schemas::entry::{Actor, Aggregate, DecodeError, Event};
 use schemas::limits::{POSITIONS_SET_ASIDE, REASON_BYTES, cut};
 use schemas::names::{DecisionId, EntryId, Ids};
@@ -20,7 +20,8 @@ pub type Positions = BTreeMap<Position, String>;
 /// The cluster's subject, as far as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLog {
-    founded: bool,
+    /// What it says of the cluster; none: it isn't founded yet.
+    cluster: Option<Cluster>,
     /// Where its last message stands, be it an entry or not.
     last: Position,
     /// The version and the time of its last decision.
@@ -29,7 +30,6 @@ pub struct ClusterLog {
     positions: Positions,
     /// Where each of them is recorded.
     recorded: BTreeMap<Position, Position>,
-    leaders: BTreeMap<Role, Leader>,
 }
 
 /// What an operator wants set aside.
@@ -64,28 +64,18 @@ impl ClusterLog {
         let Some((first, last)) = entry.decisions.first().zip(entry.decisions.last()).filter(|_| own) else {
             return;
         };
-        if !(self.founded || founds(&entry)) || (self.founded && first.at <= self.at) {
+        let founded = self.cluster.is_some();
+        if !(founded || founds(&entry)) || (founded && first.at <= self.at) {
             return;
         }
-        self.founded = true;
         (self.version, self.at) = (last.version, last.at);
         for event in cluster_events(&entry) {
-            match event {
-                cluster::Event::PositionSetAside { position: aside, reason }
-                    if self.positions.len() < POSITIONS_SET_ASIDE =>
-                {
-                    self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));
-                    self.recorded.entry(*aside).or_insert(position);
-                }
-                cluster::Event::Elected { role, id, term } => {
-                    self.leaders.insert(*role, Leader { id: id.clone(), term: *term, since: self.at });
-                }
-                cluster::Event::PositionSetAside { .. }
-                | cluster::Event::Founded { .. }
-                | cluster::Event::OrdinalAssigned { .. }
-                | cluster::Event::OrdinalFreed { .. }
-                | cluster::Event::FormatRaised { .. }
-                | cluster::Event::PreemptionSwitched { .. } => {}
+            self.cluster = cluster::evolve(self.cluster.take(), event, self.at);
+            if let cluster::Event::PositionSetAside { position: aside, reason } = event
+                && self.positions.len() < POSITIONS_SET_ASIDE
+            {
+                self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));
+                self.recorded.entry(*aside).or_insert(position);
             }
         }
     }
@@ -93,7 +83,7 @@ impl ClusterLog {
     /// Who was elected last in a role.
     #[must_use]
     pub fn leader(&self, role: Role) -> Option<&Leader> {
-        self.leaders.get(&role)
+        self.cluster.as_ref()?.leader(role)
     }
 
     /// Where its last message stands.
@@ -128,7 +118,7 @@ impl ClusterLog {
         if let Some(recorded) = self.recorded.get(&position) {
             return Ok(Judged::Recorded(*recorded, self.version));
         }
-        if !self.founded {
+        if self.cluster.is_none() {
             return Err(Refusal::new(Code::Unavailable, "the cluster is not founded yet"));
         }
         match stands {
