@@ -13,6 +13,8 @@
 
 mod decide;
 
+use std::borrow::Borrow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -232,8 +234,8 @@ pub type Evaluations = Packed<Evaluation>;
 
 /// The open evaluation that stands for something: there is one at most.
 #[must_use]
-pub fn open(evaluations: &[Evaluation], duty: Duty) -> Option<&Evaluation> {
-    evaluations.iter().find(|one| one.duty() == Some(duty))
+pub fn open<E: Borrow<Evaluation>>(evaluations: impl IntoIterator<Item = E>, duty: Duty) -> Option<E> {
+    evaluations.into_iter().find(|one| one.borrow().duty() == Some(duty))
 }
 
 /// What happens to evaluations.

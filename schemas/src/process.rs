@@ -384,7 +384,7 @@ impl Process {
     /// The open evaluation that stands for something.
     #[must_use]
     pub fn open_evaluation(&self, duty: Duty) -> Option<Evaluation> {
-        self.evaluations.iter().find(|one| one.duty() == Some(duty))
+        evaluation::open(self.evaluations.iter(), duty)
     }
 
     /// The open evaluation that stands for an instance; none: it waits for nothing.

@@ -382,7 +382,7 @@ impl Task {
     pub fn open_evaluation(&self) -> Option<Evaluation> {
         let State::Pending { placement_error } = self.state.as_ref()? else { return None };
         let duty = if placement_error.is_some() { Duty::Unblock } else { Duty::Place };
-        self.evaluations.iter().find(|one| one.duty() == Some(duty))
+        evaluation::open(self.evaluations.iter(), duty)
     }
 
     /// When a task that waits for room gives up; every PENDING task does after 30 minutes.
