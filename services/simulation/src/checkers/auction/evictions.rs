@@ -9,7 +9,7 @@ use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
 use schemas::message::{Outcomes, PlacementOutcome};
 use schemas::names::CellId;
-use schemas::placement::AWAITS;
+use schemas::placement::awaited_cell;
 use schemas::preemption::{Eviction, Preemptor};
 use schemas::resources::Resources;
 use schemas::{Timestamp, task};
@@ -68,7 +68,7 @@ pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], 
         let before = awaited.iter().find(|known| of_work(known)).cloned();
         // What it says last holds.
         awaited.retain(|known| !of_work(known));
-        if let Some(cell) = cell_of(error) {
+        if let Some(cell) = awaited_cell(error) {
             let same = before.filter(|known| known.cell == cell && is_younger(known.at, SAID_AGAIN, at));
             let at = same.map_or(at, |known| known.at);
             awaited.push(Awaited { by, work, attempt, cell, at });
@@ -79,11 +79,6 @@ pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], 
 /// Whether something was said within this time, by every clock.
 fn is_younger(at: Times, age: Duration, now: Times) -> bool {
     now.0.since(at.0) < age && now.1.since(at.1) < age
-}
-
-/// The cell on which room is made for the work of this error.
-fn cell_of(error: &str) -> Option<CellId> {
-    CellId::new(error.split_once(AWAITS)?.1).ok()
 }
 
 /// The room that may be kept for work that waits: where, and how much.
@@ -100,7 +95,7 @@ pub(super) fn kept(world: &World, awaited: &[Awaited]) -> Vec<(WorkRef, CellId, 
     }
     for work in world.work() {
         let error = peace::demands(world, work).and_then(|(_, _, error)| error);
-        error.and_then(cell_of).iter().for_each(|cell| keep(work, cell));
+        error.and_then(awaited_cell).iter().for_each(|cell| keep(work, cell));
     }
     kept
 }
@@ -137,7 +132,7 @@ impl Auction<'_> {
             };
             // Of what the BBS took nothing may be given up after a moment, and nothing new is said where the log says the
             // same as before.
-            let is_recorded = error.and_then(cell_of).as_ref() == Some(&one.cell);
+            let is_recorded = error.and_then(awaited_cell).as_ref() == Some(&one.cell);
             let stops = || stops_for(world, one);
             if !(is_recorded || is_younger(one.at, UNANSWERED, now) || stops()) {
                 continue;
