@@ -166,7 +166,7 @@ pub(crate) async fn run(
         let Some(log) = setting_aside::log_so_far(&lines.journal, &stop).await? else { return Ok(()) };
         listening.know(log.leader(Role::Bbs));
         let begin = Begin::of(&lines.history, lines.cache.as_ref(), log.positions()).await;
-        let machine = Box::new(Bbs::new(settings.clone(), Ids::new(seed)));
+        let machine = Bbs::new(settings.clone(), Ids::new(seed));
         let who = (settings.id.clone(), settings.program.clone());
         let from = (log.positions(), begin, listening);
         if !run_machine(machine, who, from, (lines.clone(), keys.clone()), &stop).await? {
@@ -179,7 +179,7 @@ pub(crate) async fn run(
 
 /// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
 async fn run_machine(
-    machine: Box<Bbs>,
+    machine: Bbs,
     who: (ServiceId, Program),
     (known, begin, listening): (&Positions, Begin, Listening),
     (lines, keys): (Lines, Keys),
@@ -189,7 +189,6 @@ async fn run_machine(
     let position = world.position();
     let last_on = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position)).collect();
     let set_aside = reader.set_aside().last.iter().map(|none| (none.position, none.why.clone())).collect();
-    let machine = Box::new(machine.starting(reader, world));
     let of_cluster = setting_aside::cluster_reader(&lines.journal, known, position).await?;
     let (inputs, happened) = mpsc::channel(INPUTS);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
@@ -227,7 +226,7 @@ async fn run_machine(
         set_aside: Mutex::new(set_aside),
     });
     inbox::listen(&driver, &driver.ends).await?;
-    let mut machine = Box::new(machine.having_listened(listening.end()));
+    let mut machine = Box::new(machine.starting(reader, world).having_listened(listening.end()));
     if !machine.may_lead() {
         // Nobody else answers: its machine refuses each.
         inbox::listen_to_commands(&driver, &driver.ends).await?;
