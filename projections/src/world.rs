@@ -678,7 +678,7 @@ impl World {
         self.shared.policies(&mut process);
         let all: Vec<Place> = process.slots.iter().map(|slot| slot.place.clone()).collect();
         share_touched(&mut process, &all, &self.index);
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             let facts = Facts::of_slot(&process, Some(slot), &self.former);
             let work = WorkRef::Lrp(ActualLrpKey::new(guid.clone(), slot.place.clone()));
             self.index.change(&work, &Facts::default(), &facts);
@@ -764,7 +764,7 @@ fn only_convergence_found(decision: &Decision) -> bool {
 fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
     let mut touched = vec![];
     let all = || process.slots.iter().map(|slot| slot.place.clone());
-    let at = |index: u32| process.slots_at(index).iter().map(|slot| slot.place.clone());
+    let at = |index: u32| process.slots_at(index).map(|slot| slot.place.clone());
     for event in events {
         match event {
             Event::Desired(_) => touched.extend(all()),
@@ -873,8 +873,8 @@ fn share_touched(process: &mut Process, touched: &[Place], index: &Index) {
     share::share_healthy(process);
     let Process { slots, desired, .. } = process;
     for touched in touched {
-        if let Ok(at) = slots.binary_search_by(|slot| slot.place.cmp(touched)) {
-            share::share_slot(&mut slots[at], desired.as_deref(), &index.on_cell);
+        if let Some(slot) = slots.get_mut(touched) {
+            share::share_slot(slot, desired.as_deref(), &index.on_cell);
         }
     }
 }

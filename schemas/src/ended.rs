@@ -188,8 +188,7 @@ pub(crate) fn settled(process: &Process, ended: Vec<EndedInstance>) -> Vec<Ended
         settled.retain(|known| known.by.instance_guid != one.by.instance_guid);
         settled.push(one);
     }
-    let is_there =
-        |one: &EndedInstance| process.slots_at(one.place.index).iter().any(|slot| names(slot, &one.by));
+    let is_there = |one: &EndedInstance| process.slots_at(one.place.index).any(|slot| names(slot, &one.by));
     settled.retain(|one| !is_there(one));
     settled
 }

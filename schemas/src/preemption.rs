@@ -111,7 +111,7 @@ impl Preemptor {
 #[must_use]
 pub fn instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance> {
     let by = process.actual(place).filter(|lrp| !lrp.is_stopping())?.holder()?;
-    let alone = process.slots_at(place.index).len() == 1;
+    let alone = process.slots_at(place.index).count() == 1;
     let evacuates = process.slot(place).is_some_and(|slot| slot.evacuating.is_some());
     let rollout = process.rollout.as_deref().and_then(Rollout::under_way);
     let replaced = rollout.is_some_and(|rollout| rollout.in_replacement(place.index).is_some());

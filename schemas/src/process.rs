@@ -12,13 +12,13 @@ mod draft;
 mod places;
 mod report;
 mod rolling;
+mod slots;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use crate::Timestamp;
 use crate::actual::{self, Actual, Ended, Unclaimed};
@@ -42,6 +42,8 @@ use crate::request::Requests;
 use crate::rollout::{self, Rollout, Seen};
 use crate::subject::Position;
 
+pub use self::slots::Slots;
+
 use self::draft::Draft;
 use self::places::Wanted;
 
@@ -64,8 +66,8 @@ pub struct Process {
     pub desired: Option<Box<Desired>>,
     /// The rollout that is under way, or the last one; none: there was none in this life.
     pub rollout: Option<Box<Rollout>>,
-    /// Every place that has a record, in order. Most processes have one.
-    pub slots: SmallVec<[Slot; 1]>,
+    /// Every place that has a record, in order.
+    pub slots: Slots,
     /// How many slots are UNCLAIMED.
     pub unclaimed: u32,
     /// How many of those carry a placement error.
@@ -270,7 +272,7 @@ impl Process {
             changed_at: Timestamp(0),
             desired: None,
             rollout: None,
-            slots: SmallVec::new(),
+            slots: Slots::new(),
             unclaimed: 0,
             unplaced: 0,
             waits: BTreeSet::new(),
@@ -289,15 +291,12 @@ impl Process {
     /// The records of a place.
     #[must_use]
     pub fn slot(&self, place: &Place) -> Option<&Slot> {
-        self.slots.binary_search_by(|slot| slot.place.cmp(place)).ok().map(|at| &self.slots[at])
+        self.slots.get(place)
     }
 
     /// The records of every place at an index: more than one during a rollout, and while one takes another's place.
-    #[must_use]
-    pub fn slots_at(&self, index: u32) -> &[Slot] {
-        let from = self.slots.partition_point(|slot| slot.place.index < index);
-        let count = self.slots[from..].iter().take_while(|slot| slot.place.index == index).count();
-        &self.slots[from..from + count]
+    pub fn slots_at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
+        self.slots.at(index)
     }
 
     /// The records that are meant: where a request leaves the definition open and there are several, the active one's
@@ -306,7 +305,7 @@ impl Process {
     pub fn find(&self, index: u32, definition_id: Option<&DefinitionId>) -> Option<&Slot> {
         let active = self.desired.as_ref().map(|desired| &desired.active_definition_id);
         let meant = |slot: &&Slot| definition_id.is_none_or(|id| slot.place.definition_id == *id);
-        let there = self.slots_at(index).iter().filter(meant);
+        let there = self.slots_at(index).filter(meant);
         there.max_by_key(|slot| (slot.actual.is_some(), Some(&slot.place.definition_id) == active))
     }
 
@@ -318,13 +317,13 @@ impl Process {
 
     /// The instances at an index, each with its place.
     pub fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> + Clone {
-        self.slots_at(index).iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
+        self.slots_at(index).filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
     }
 
     /// The containers that stay: nobody asked them to stop, and none is what a rollout is about to replace. So many of a
     /// cell or zone are in the way of another instance there.
     pub fn staying(&self) -> impl Iterator<Item = &Instance> {
-        self.staying_of(&self.slots)
+        self.staying_of(self.slots.iter())
     }
 
     /// The containers of an index that stay: see [`Self::staying`].
@@ -332,9 +331,9 @@ impl Process {
         self.staying_of(self.slots_at(index))
     }
 
-    fn staying_of<'a>(&'a self, slots: &'a [Slot]) -> impl Iterator<Item = &'a Instance> {
+    fn staying_of<'a>(&'a self, slots: impl Iterator<Item = &'a Slot>) -> impl Iterator<Item = &'a Instance> {
         let stays = |slot: &&Slot| !self.is_replaced(&slot.place);
-        let lrps = slots.iter().filter(stays).filter_map(|slot| slot.actual.as_ref());
+        let lrps = slots.filter(stays).filter_map(|slot| slot.actual.as_ref());
         lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
     }
 
@@ -353,7 +352,7 @@ impl Process {
     #[must_use]
     pub fn changed_at(&self, place: &Place) -> Timestamp {
         let Some(slot) = self.slot(place) else { return self.changed_at };
-        let others = self.slots_at(place.index).iter().filter(|_| slot.actual.is_none());
+        let others = self.slots_at(place.index).filter(|_| slot.actual.is_none());
         others.map(|other| other.changed_at).fold(slot.changed_at, Timestamp::max)
     }
 
@@ -366,7 +365,7 @@ impl Process {
     /// The definitions that an index is to run.
     fn wanted(&self, index: u32) -> Wanted<'_> {
         let Some(desired) = self.desired.as_deref() else { return Wanted::default() };
-        let evacuates = self.slots_at(index).iter().any(|slot| slot.evacuating.is_some());
+        let evacuates = self.slots_at(index).any(|slot| slot.evacuating.is_some());
         let (rollout, there) = (self.rollout.as_deref(), self.actuals_at(index));
         places::Index { desired, rollout, index, there, evacuates }.wanted()
     }
@@ -375,7 +374,7 @@ impl Process {
     /// decision that made work for the place or asked its instance to stop. A place without records has that from
     /// another at its index, and one that nobody wants from whoever said how many instances shall run.
     fn origin(&self, place: &Place, cell: Option<&CellId>) -> Origin {
-        let newest = || self.slots_at(place.index).iter().max_by_key(|slot| slot.changed_at);
+        let newest = || self.slots_at(place.index).max_by_key(|slot| slot.changed_at);
         let slot = self.slot(place).or_else(newest);
         let cause = slot.map(|slot| slot.cause).or_else(|| self.asked.filter(|_| !self.wants(place)));
         cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
@@ -655,7 +654,7 @@ fn evolve_actual(
 ) {
     let (at, life) = (stamp.at, Life::of(process, stamp.at));
     if let actual::Event::Created { places } = event {
-        process.slots.reserve_exact(usize::try_from(places.indices.len()).unwrap_or(0));
+        process.slots.reserve(usize::try_from(places.indices.len()).unwrap_or(0));
     }
     let changes = !matches!(event, actual::Event::PlacementFailed { .. });
     let causes = event.makes_work() || matches!(event, actual::Event::StopRequested { .. });
@@ -723,17 +722,7 @@ fn evolve_evacuating(
 
 /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.
 fn with_slot(process: &mut Process, place: &Place, cause: Cause, change: impl FnOnce(&mut Slot)) {
-    let at = match process.slots.binary_search_by(|slot| slot.place.cmp(place)) {
-        Ok(at) => at,
-        Err(at) => {
-            let (place, changed_at) = (place.clone(), Timestamp(0));
-            process.slots.insert(at, Slot { place, actual: None, evacuating: None, changed_at, cause });
-            at
-        }
-    };
-    let slot = &mut process.slots[at];
-    change(slot);
-    if slot.actual.is_none() && slot.evacuating.is_none() {
-        process.slots.remove(at);
-    }
+    let (actual, evacuating, changed_at) = (None, None, Timestamp(0));
+    let make = || Slot { place: place.clone(), actual, evacuating, changed_at, cause };
+    process.slots.change(place, make, change);
 }

@@ -153,7 +153,8 @@ impl Story {
         self.now = self.now.next();
         let events = self.decide(&command)?;
         self.decisions += 1;
-        let cause = self.process.as_ref().and_then(|process| process.slots.first()).map(|slot| slot.cause);
+        let cause =
+            self.process.as_ref().and_then(|process| process.slots.iter().next()).map(|slot| slot.cause);
         let stamp = Stamp::beginning(DecisionId(id(self.decisions)), self.now);
         let stamp = Stamp { cause: cause.map(|cause| cause.decision), ..stamp };
         let new = || Process::new(ProcessGuid::new("web").unwrap(), domain("d"), Epoch(self.now));

@@ -168,7 +168,7 @@ impl Stage {
         let process = self.process();
         let desired = process.desired.as_ref().unwrap();
         assert_eq!(desired.instances as usize, desired.cells.as_ref().unwrap().len());
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             let holder = slot.actual.as_ref().filter(|lrp| !lrp.is_stopping()).and_then(|lrp| lrp.holder());
             let only = desired.only_cell(slot.place.index);
             assert_eq!(holder.map(|by| &by.cell_id), only.filter(|_| holder.is_some()), "{process:#?}");
@@ -446,7 +446,7 @@ impl Stage {
             Move::Appear(..) | Move::Lose(_) | Move::Forget(_) | Move::Evacuate(..) | Move::Cordon(..) => {}
             Move::Update(number, fits) => self.update(&format!("v{number}-{fits}"), stack(*fits)),
             Move::Act(at) => {
-                let place = self.process().slots.get(*at).map(|slot| slot.place.clone());
+                let place = self.process().slots.iter().nth(*at).map(|slot| slot.place.clone());
                 if let Some(place) = place {
                     self.act(&place);
                 }

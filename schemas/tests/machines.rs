@@ -268,7 +268,7 @@ fn the_counters_equal_a_recount(process: &Process) {
 }
 
 fn every_place_has_one_slot(process: &Process) {
-    assert!(process.slots.is_sorted_by(|one, next| one.place < next.place), "{:?}", process.slots);
+    assert!(process.slots.iter().is_sorted_by(|one, next| one.place < next.place), "{:?}", process.slots);
     assert!(process.slots.iter().all(|slot| slot.actual.is_some() || slot.evacuating.is_some()));
 }
 
@@ -291,9 +291,9 @@ fn what_is_desired_has_a_record_and_only_that_is_work(process: &Process) {
 
 /// Of an index one place is desired, and if it is known what is, nothing else goes on there.
 fn an_index_has_one_instance(process: &Process) {
-    for slot in &process.slots {
-        let at = process.slots_at(slot.place.index);
-        let wanted = at.iter().filter(|slot| process.wants(&slot.place)).count();
+    for slot in process.slots.iter() {
+        let is_wanted = |slot: &&Slot| process.wants(&slot.place);
+        let wanted = process.slots_at(slot.place.index).filter(is_wanted).count();
         assert!(wanted <= 1, "{wanted} places of index {} are desired: {process:#?}", slot.place.index);
         let goes_on = |(_, lrp): &(&Place, &Actual)| !lrp.is_stopping();
         let going_on = process.actuals_at(slot.place.index).filter(goes_on).count();
@@ -345,8 +345,8 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         }
         Command::Report(report) if !events.is_empty() => {
             let slot = before.and_then(|process| {
-                let others = process.slots_at(report.place.index);
-                process.slot(&report.place).or_else(|| others.first())
+                let mut others = process.slots_at(report.place.index);
+                process.slot(&report.place).or_else(|| others.next())
             });
             let asked =
                 before.filter(|process| !process.wants(&report.place)).and_then(|process| process.asked);
@@ -375,8 +375,8 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
             assert_eq!(origin, Origin::from(cause), "{events:?}");
         }
         Command::Converge => {
-            let slots = before.map_or(&[][..], |process| &process.slots);
-            let known = slots.iter().any(|slot| match &origin {
+            let mut slots = before.into_iter().flat_map(|process| process.slots.iter());
+            let known = slots.any(|slot| match &origin {
                 Origin::Beginning => false,
                 Origin::Decision(cause) => slot.cause == *cause,
                 Origin::Cell(_, cause) => Some(slot.cause) == *cause,
@@ -402,7 +402,7 @@ fn crashes_are_counted_by_the_policy(
     events: &[Event],
     now: Timestamp,
 ) {
-    for slot in &after.slots {
+    for slot in after.slots.iter() {
         let Some(new) = &slot.actual else { continue };
         let mut expected = before.and_then(|process| process.actual(&slot.place)).cloned();
         for event in events {
@@ -479,7 +479,7 @@ fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
     let nothing = stamp(world.now, 0).cause();
     let slots = |world: &World| {
         let slots = world.process.as_ref().map(|process| process.slots.clone()).unwrap_or_default();
-        slots.into_iter().map(|slot| Slot { cause: nothing, ..slot }).collect::<Vec<_>>()
+        slots.iter().map(|slot| Slot { cause: nothing, ..slot.clone() }).collect::<Vec<_>>()
     };
     assert_eq!(slots(&together), slots(&apart), "{command:#?} made {events:#?}");
 }

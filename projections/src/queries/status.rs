@@ -71,7 +71,7 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     for process in world.processes_from(None) {
         row.instances_wanted += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
         row.evaluations_blocked += blocked(&process.evaluations);
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             look_at(process, slot, &mut row, &mut claimed);
         }
     }

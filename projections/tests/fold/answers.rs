@@ -35,7 +35,7 @@ fn look(world: &World, sizes: &mut Sizes) -> Answers {
     for process in world.processes_from(None).filter(|process| !process.is_gone()) {
         answers.counts.processes += u64::from(process.desired.is_some());
         answers.next_due = earliest(answers.next_due, process.next_due());
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             look_at_slot(&mut answers, process, slot);
             for by in holders(slot) {
                 let work = WorkRef::Lrp(ActualLrpKey::new(process.guid.clone(), slot.place.clone()));

@@ -377,10 +377,10 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
         }
         OfProcess::Unplaced { index, error } => {
             let known = world.process(&guid(number));
-            let slots = known.map_or(&[][..], |known| known.slots_at(u32::from(*index)));
+            let mut slots = known.into_iter().flat_map(|known| known.slots_at(u32::from(*index)));
             let waits =
                 |slot: &&process::Slot| slot.actual.as_ref().is_some_and(|lrp| lrp.holder().is_none());
-            let place = slots.iter().find(waits).map(|slot| slot.place.clone());
+            let place = slots.find(waits).map(|slot| slot.place.clone());
             let place = place.unwrap_or_else(|| Place::new(u32::from(*index), definition_id(number)));
             let record = known.and_then(|process| process.actual(&place));
             let attempt = record.map_or(now, |record| record.since);
@@ -404,8 +404,9 @@ fn report(
     now: Timestamp,
 ) -> process::Command {
     let known = world.process(&guid(process));
-    let slots = known.map_or(&[][..], |known| known.slots_at(u32::from(index)));
-    let place = slots.get(usize::from(container / 64) % slots.len().max(1)).map(|slot| slot.place.clone());
+    let mut slots = known.into_iter().flat_map(|known| known.slots_at(u32::from(index)));
+    let count = slots.clone().count();
+    let place = slots.nth(usize::from(container / 64) % count.max(1)).map(|slot| slot.place.clone());
     let place = place.unwrap_or_else(|| Place::new(u32::from(index), definition_id(process)));
     let slot = known.and_then(|known| known.slot(&place));
     let twin = slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| &twin.by);

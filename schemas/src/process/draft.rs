@@ -59,8 +59,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn slots(&self) -> &'a [Slot] {
-        self.process.map_or(&[], |process| &process.slots)
+    pub(super) fn slots(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
+        self.process.into_iter().flat_map(|process| process.slots.iter())
     }
 
     /// The instance at a place.
@@ -134,8 +134,8 @@ impl<'a> Draft<'a> {
 
     /// The places of an index that have an evacuating twin.
     pub(super) fn twins_at(&self, index: u32) -> impl Iterator<Item = &Place> {
-        let known = self.process.map_or(&[][..], |process| process.slots_at(index));
-        let known = known.iter().filter(|slot| slot.evacuating.is_some()).map(|slot| &slot.place);
+        let known = self.process.into_iter().flat_map(move |process| process.slots_at(index));
+        let known = known.filter(|slot| slot.evacuating.is_some()).map(|slot| &slot.place);
         let known = known.filter(|place| !self.twins.contains_key(place));
         let first = Place::new(index, DefinitionId::least());
         let decided = self.twins.range(first..).take_while(move |(place, _)| place.index == index);
@@ -172,7 +172,7 @@ impl<'a> Draft<'a> {
             return Err(Refusal::new(Code::ResourceConflict, why));
         }
         self.record_desired(desired::Event::Desired(Box::new(lrp.clone())));
-        let leftovers = self.slots().iter().map(|slot| slot.place.clone()).collect();
+        let leftovers = self.slots().map(|slot| slot.place.clone()).collect();
         self.end(leftovers, Ended::Superseded);
         self.follow_cells(Trigger::Desire);
         self.create_missing(Trigger::Desire);
@@ -244,7 +244,7 @@ impl<'a> Draft<'a> {
     /// Diego Dev Notes, "Computing ∆s", first half: what has a record and is not desired, and was not asked to stop
     /// yet.
     fn extra(&self) -> Vec<Place> {
-        self.slots().iter().map(|slot| &slot.place).filter(|place| !self.wants(place)).cloned().collect()
+        self.slots().map(|slot| &slot.place).filter(|place| !self.wants(place)).cloned().collect()
     }
 
     /// Diego Dev Notes, "Computing ∆s", second half: what is desired and has no record is created and placed.

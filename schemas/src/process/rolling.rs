@@ -219,7 +219,7 @@ impl Draft<'_> {
         let before = self.process.and_then(|process| process.desired.as_ref());
         let is_new = before.is_none_or(|before| before.active_definition_id != active);
         if is_new || self.events.is_empty() {
-            indices.extend(self.slots().iter().map(|slot| slot.place.index));
+            indices.extend(self.slots().map(|slot| slot.place.index));
         }
         let proven = indices
             .into_iter()
@@ -271,7 +271,7 @@ impl Draft<'_> {
         let Some(desired) = self.desired() else { return };
         let rollout = self.rollout().and_then(Rollout::under_way);
         let pinned = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
-        let runs = |id: &DefinitionId| self.slots().iter().any(|slot| slot.place.definition_id == *id);
+        let runs = |id: &DefinitionId| self.slots().any(|slot| slot.place.definition_id == *id);
         let needed = |id: &DefinitionId| {
             *id == desired.active_definition_id
                 || desired.healthy_definition_id.as_ref() == Some(id)

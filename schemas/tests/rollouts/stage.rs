@@ -367,8 +367,8 @@ impl Stage {
         for index in indices {
             let stays = |lrp: &Actual| !lrp.is_stopping();
             let slots = process.slots_at(index);
-            let actuals = slots.iter().filter(|slot| slot.actual.as_ref().is_some_and(stays)).count();
-            let twins = slots.iter().filter(|slot| slot.evacuating.is_some()).count();
+            let actuals = slots.clone().filter(|slot| slot.actual.as_ref().is_some_and(stays)).count();
+            let twins = slots.filter(|slot| slot.evacuating.is_some()).count();
             assert!(actuals + twins <= 2, "I4: at most two at index {index}\n{}", told());
         }
         for slot in process.slots.iter().filter(|slot| slot.place.index < desired.instances) {

@@ -251,8 +251,8 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
 /// `PROCESS/INDEX`, at times with a definition, or the container that is there as far as the log says.
 fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String {
     let index = rng.below(4);
-    let slots = world.process(process).map(|process| process.slots.as_slice()).unwrap_or_default();
-    let holder = rng.place(slots.len()).and_then(|at| slots[at].actual.as_ref()?.holder());
+    let slots = world.process(process).map(|process| process.slots.clone()).unwrap_or_default();
+    let holder = rng.place(slots.len()).and_then(|at| slots.iter().nth(at)?.actual.as_ref()?.holder());
     let by_guid = rng.chance(400);
     let there = slots.iter().rfind(|slot| u64::from(slot.place.index) == index);
     let definition = there.map(|slot| slot.place.definition_id.as_str()).filter(|_| rng.chance(700));

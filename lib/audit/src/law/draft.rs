@@ -244,7 +244,7 @@ impl<'a> Drafted<'a> {
 
     /// Every instance, each with its place.
     pub(super) fn instances(&self) -> impl Iterator<Item = (&Place, &Actual)> {
-        let slots = self.before.into_iter().flat_map(|process| &process.slots);
+        let slots = self.before.into_iter().flat_map(|process| process.slots.iter());
         let kept = slots.filter(|slot| !self.actuals.contains_key(&slot.place));
         let kept = kept.filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
         kept.chain(self.actuals.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
@@ -252,7 +252,7 @@ impl<'a> Drafted<'a> {
 
     /// Every evacuating twin, each with its place.
     pub(super) fn twins(&self) -> impl Iterator<Item = (&Place, &Evacuating)> {
-        let slots = self.before.into_iter().flat_map(|process| &process.slots);
+        let slots = self.before.into_iter().flat_map(|process| process.slots.iter());
         let kept = slots.filter(|slot| !self.twins.contains_key(&slot.place));
         let kept = kept.filter_map(|slot| Some((&slot.place, slot.evacuating.as_deref()?)));
         kept.chain(self.twins.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))

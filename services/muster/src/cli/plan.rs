@@ -282,8 +282,8 @@ fn desired(copy: &Copy, guid: &ProcessGuid) -> u32 {
 
 /// How many instances of a process run and stay.
 fn running(copy: &Copy, guid: &ProcessGuid) -> u32 {
-    let slots = copy.process(guid).map_or(&[][..], |process| &process.slots);
-    let runs = slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
+    let slots = copy.process(guid).into_iter().flat_map(|process| process.slots.iter());
+    let runs = slots.filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
     u32::try_from(runs.count()).unwrap_or(u32::MAX)
 }
 

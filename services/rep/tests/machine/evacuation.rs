@@ -55,7 +55,8 @@ fn a_running_instance_stays_routable_until_its_replacement_runs() {
     assert_eq!(cell.told(), "set /e+unclaim");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     assert_eq!(cell.bbs.twin("web", 0).unwrap().instance_guid, guid);
-    let expires_at = cell.bbs.processes["web"].slots[0].evacuating.as_ref().unwrap().expires_at;
+    let expires_at =
+        cell.bbs.processes["web"].slots.iter().next().unwrap().evacuating.as_ref().unwrap().expires_at;
     assert_eq!(expires_at, cell.now + Duration::from_secs(600));
     cell.pass(Duration::from_secs(25));
     assert!(cell.told().split(", ").all(|word| word == "read"));
@@ -132,7 +133,8 @@ fn a_rep_that_restarts_while_its_cell_evacuates_takes_no_work_and_keeps_to_the_s
         cell.perform(words::perform(2, work.collect()));
         let refused = &cell.performed.last().unwrap().as_ref().unwrap().refused;
         assert_eq!(*refused, [(0, "the cell is evacuating".to_owned())]);
-        let expires_at = cell.bbs.processes["web"].slots[0].evacuating.as_ref().unwrap().expires_at;
+        let expires_at =
+            cell.bbs.processes["web"].slots.iter().next().unwrap().evacuating.as_ref().unwrap().expires_at;
         let first = if began { start } else { cell.now };
         assert_eq!(expires_at, first + Duration::from_secs(600));
         cell.pass(Duration::from_secs(501));

@@ -156,7 +156,7 @@ impl Checkers {
             broken.push(Broken { promise: P::NoIdleRoom, how: work.clone() });
         }
         for process in self.world.processes_from(None).filter(|process| !process.is_gone()) {
-            for slot in &process.slots {
+            for slot in process.slots.iter() {
                 let key = ActualLrpKey::new(process.guid.clone(), slot.place.clone());
                 let count = running.remove(&key).unwrap_or(0);
                 let state = slot.actual.as_ref().map(|lrp| &lrp.state);
@@ -420,7 +420,7 @@ fn sizes_on(world: &World, cell: &CellId) -> Vec<Resources> {
     let mut sizes = vec![];
     for process in world.processes_from(None) {
         let Some(desired) = &process.desired else { continue };
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             let definition = desired.definition(&slot.place.definition_id);
             let lrp = slot.actual.as_ref();
             let held = lrp.and_then(|lrp| lrp.holder()).is_some_and(|by| by.cell_id == *cell);

@@ -89,7 +89,7 @@ pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<
         node.containers.adopt(now, container, behaviour, ports);
     };
     for process in world.processes_from(None) {
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             of_slot(process, slot, now, &mut put);
         }
     }

@@ -95,7 +95,7 @@ pub(super) type Spots = BTreeMap<Work, Spot>;
 pub(super) fn spots(world: &World) -> Spots {
     let mut all = Spots::new();
     for process in world.processes_from(None) {
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             of_slot(&process.guid, slot, &mut all);
         }
     }

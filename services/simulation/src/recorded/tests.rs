@@ -104,8 +104,8 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
     for process in world.processes_from(None) {
         let Some(desired) = &process.desired else { continue };
         let rolls = process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling);
-        let crowded = |index| process.slots_at(index).len() > 1;
-        for slot in &process.slots {
+        let crowded = |index| process.slots_at(index).count() > 1;
+        for slot in process.slots.iter() {
             let index = slot.place.index;
             let runs = slot.actual.as_ref().filter(|actual| actual.runs_on());
             let Some(by) = runs.and_then(schemas::actual::Actual::holder) else { continue };
@@ -143,7 +143,7 @@ fn what_runs_when_a_log_is_left_runs_on_in_the_same_container() {
 fn running(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
     let mut all = BTreeSet::new();
     for process in world.processes_from(None) {
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             let by = slot.actual.as_ref().and_then(schemas::actual::Actual::holder);
             all.extend(by.map(|by| (process.guid.clone(), slot.place.index, by.instance_guid.to_string())));
         }

@@ -280,7 +280,7 @@ fn running(world: &World, one: &Eviction) -> Option<(Resources, Instance, schema
 
 /// Whether the log says that something stops on that cell for something more urgent, or that a task did.
 fn stops_for(world: &World, one: &Awaited) -> bool {
-    let of_instances = world.processes_from(None).flat_map(|process| &process.slots);
+    let of_instances = world.processes_from(None).flat_map(|process| process.slots.iter());
     let of_instances = of_instances.filter_map(|slot| slot.actual.as_ref());
     let mut stopping = of_instances.filter(|lrp| lrp.stop == Some(Ended::Preempted));
     let instance = stopping.any(|lrp| lrp.holder().is_some_and(|by| by.cell_id == one.cell));
@@ -304,7 +304,7 @@ fn stopping(world: &World) -> Vec<(CellId, Resources)> {
     let mut all = vec![];
     for process in world.processes_from(None) {
         let Some(desired) = &process.desired else { continue };
-        for slot in &process.slots {
+        for slot in process.slots.iter() {
             let stops = slot.actual.as_ref().filter(|lrp| lrp.is_stopping());
             let by = stops.and_then(|lrp| lrp.holder());
             let size = desired.definition(&slot.place.definition_id).map(|definition| definition.resources());

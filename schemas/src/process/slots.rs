@@ -1,0 +1,313 @@
+//! The records of a process's places, in parts that copies of it share.
+
+use std::sync::Arc;
+
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smallvec::SmallVec;
+
+use super::Slot;
+use crate::key::Place;
+
+/// Most slots of a part.
+const PART: usize = 32;
+
+/// The records of a process's places, in the order of the places: most processes have one.
+///
+/// A copy shares every part that neither changes. So who decides about one place of ten thousand copies no more than the records
+/// of 32.
+#[derive(Clone, Debug)]
+pub struct Slots(Parts);
+
+#[derive(Clone, Debug)]
+enum Parts {
+    /// At most [`PART`].
+    Few(SmallVec<[Slot; 1]>),
+    /// At least one part, and none is empty.
+    Many(Vec<Arc<Vec<Slot>>>),
+}
+
+/// Where a slot stands: in which part, and where in that.
+type At = (usize, usize);
+
+impl Slots {
+    /// No slots.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Parts::Few(SmallVec::new()))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Parts::Few(slots) => slots.len(),
+            Parts::Many(parts) => parts.iter().map(|part| part.len()).sum(),
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Parts::Few(slots) => slots.is_empty(),
+            Parts::Many(_) => false,
+        }
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
+        self.from((0, 0))
+    }
+
+    /// The slots of every place at an index.
+    pub fn at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
+        let first = self.first_from(|place| place.index >= index);
+        self.from(first).take_while(move |slot| slot.place.index == index)
+    }
+
+    /// The slot of a place.
+    #[must_use]
+    pub fn get(&self, place: &Place) -> Option<&Slot> {
+        let (part, at) = self.find(place).ok()?;
+        self.part(part).get(at)
+    }
+
+    /// The slot of a place, to be changed.
+    pub fn get_mut(&mut self, place: &Place) -> Option<&mut Slot> {
+        let at = self.find(place).ok()?;
+        Some(self.slot_mut(at))
+    }
+
+    /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.
+    pub(super) fn change(
+        &mut self,
+        place: &Place,
+        make: impl FnOnce() -> Slot,
+        change: impl FnOnce(&mut Slot),
+    ) {
+        let at = self.find(place).unwrap_or_else(|at| self.insert(at, make()));
+        let slot = self.slot_mut(at);
+        change(slot);
+        if slot.actual.is_none() && slot.evacuating.is_none() {
+            self.remove(at);
+        }
+    }
+
+    /// Makes room for so many more at once, and no more than that.
+    pub(super) fn reserve(&mut self, more: usize) {
+        match &mut self.0 {
+            Parts::Few(slots) => slots.reserve_exact(more.min(PART - slots.len())),
+            Parts::Many(_) => {}
+        }
+    }
+
+    fn parts(&self) -> usize {
+        match &self.0 {
+            Parts::Few(_) => 1,
+            Parts::Many(parts) => parts.len(),
+        }
+    }
+
+    fn part(&self, number: usize) -> &[Slot] {
+        match &self.0 {
+            Parts::Few(slots) => slots,
+            Parts::Many(parts) => &parts[number],
+        }
+    }
+
+    fn from(&self, (part, at): At) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
+        let rest = (part + 1..self.parts()).flat_map(|number| self.part(number));
+        self.part(part)[at..].iter().chain(rest)
+    }
+
+    /// Where the first slot stands of which this is true; it is of all that follow.
+    fn first_from(&self, is_after: impl Fn(&Place) -> bool) -> At {
+        let part = match &self.0 {
+            Parts::Few(_) => 0,
+            Parts::Many(parts) => {
+                let is_before =
+                    |part: &Arc<Vec<Slot>>| !part.last().is_some_and(|slot| is_after(&slot.place));
+                parts.partition_point(is_before).min(parts.len() - 1)
+            }
+        };
+        (part, self.part(part).partition_point(|slot| !is_after(&slot.place)))
+    }
+
+    /// Where the slot of a place stands; or, if it isn't there, would.
+    fn find(&self, place: &Place) -> Result<At, At> {
+        let (part, at) = self.first_from(|other| other >= place);
+        let is_there = self.part(part).get(at).is_some_and(|slot| slot.place == *place);
+        if is_there { Ok((part, at)) } else { Err((part, at)) }
+    }
+
+    fn slot_mut(&mut self, (part, at): At) -> &mut Slot {
+        match &mut self.0 {
+            Parts::Few(slots) => &mut slots[at],
+            Parts::Many(parts) => &mut Arc::make_mut(&mut parts[part])[at],
+        }
+    }
+
+    /// Puts a slot where it belongs; says where it stands now.
+    fn insert(&mut self, (part, at): At, slot: Slot) -> At {
+        match &mut self.0 {
+            Parts::Few(slots) if slots.len() < PART => {
+                slots.insert(at, slot);
+                (part, at)
+            }
+            Parts::Few(slots) => {
+                self.0 = Parts::Many(vec![Arc::new(std::mem::take(slots).into_vec())]);
+                self.insert((part, at), slot)
+            }
+            Parts::Many(parts) if parts[part].len() < PART => {
+                Arc::make_mut(&mut parts[part]).insert(at, slot);
+                (part, at)
+            }
+            // What comes in order fills the parts.
+            Parts::Many(parts) if at == PART => {
+                parts.insert(part + 1, Arc::new(vec![slot]));
+                (part + 1, 0)
+            }
+            Parts::Many(parts) => {
+                let second = Arc::make_mut(&mut parts[part]).split_off(PART / 2);
+                parts.insert(part + 1, Arc::new(second));
+                let belongs = if at <= PART / 2 { (part, at) } else { (part + 1, at - PART / 2) };
+                self.insert(belongs, slot)
+            }
+        }
+    }
+
+    fn remove(&mut self, (part, at): At) {
+        match &mut self.0 {
+            Parts::Few(slots) => drop(slots.remove(at)),
+            Parts::Many(parts) if parts[part].len() > 1 => drop(Arc::make_mut(&mut parts[part]).remove(at)),
+            Parts::Many(parts) if parts.len() > 1 => drop(parts.remove(part)),
+            Parts::Many(_) => *self = Self::new(),
+        }
+    }
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PartialEq for Slots {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Slots {}
+
+impl Serialize for Slots {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut all = serializer.serialize_seq(Some(self.len()))?;
+        self.iter().try_for_each(|slot| all.serialize_element(slot))?;
+        all.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Slots {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let stored = Vec::<Slot>::deserialize(deserializer)?;
+        let mut slots = Self::new();
+        slots.reserve(stored.len());
+        for slot in stored {
+            let last = slots.parts() - 1;
+            slots.insert((last, slots.part(last).len()), slot);
+        }
+        Ok(slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::Timestamp;
+    use crate::actual::{Actual, State};
+    use crate::cause::Cause;
+    use crate::names::{DecisionId, DefinitionId};
+
+    fn place(index: u32, is_next: bool) -> Place {
+        Place::new(index, DefinitionId::new(if is_next { "next" } else { "first" }).unwrap())
+    }
+
+    /// What is there at a place, by a number; none: nothing.
+    fn slot(place: &Place, is: Option<u32>) -> Slot {
+        let actual = is.map(|crash_count| Actual {
+            state: State::Unclaimed { placement_error: None },
+            since: Timestamp(0),
+            crash_count,
+            crash_reason: "".into(),
+            crashed_in: None,
+            stop: None,
+            counted: None,
+        });
+        let cause = Cause { decision: DecisionId(Uuid::nil()), correlation: DecisionId(Uuid::nil()) };
+        Slot { place: place.clone(), actual, evacuating: None, changed_at: Timestamp(0), cause }
+    }
+
+    /// Slots that are made in order, and what changes at them and between them.
+    fn changes() -> impl Strategy<Value = Vec<(Place, Option<u32>)>> {
+        let any_place = (0..150_u32, any::<bool>()).prop_map(|(index, is_next)| place(index, is_next));
+        let some = vec((any_place, proptest::option::weighted(0.6, any::<u32>())), 0..300);
+        (0..150_u32, some).prop_map(|(ordered, some)| {
+            (0..ordered).map(|index| (place(index, false), Some(0))).chain(some).collect()
+        })
+    }
+
+    fn carry_out(slots: &mut Slots, changes: &[(Place, Option<u32>)]) {
+        for (place, is) in changes {
+            slots.change(place, || slot(place, None), |there| *there = slot(place, *is));
+        }
+    }
+
+    /// Each part holds something and not too much, and all are in order.
+    fn is_well_formed(slots: &Slots) -> bool {
+        let all = || (0..slots.parts()).map(|part| slots.part(part).len());
+        let is_filled = slots.parts() == 1 || all().all(|count| count > 0);
+        let is_sorted = slots.iter().is_sorted_by(|one, next| one.place < next.place);
+        is_filled && is_sorted && all().all(|count| count <= PART) && all().sum::<usize>() == slots.len()
+    }
+
+    proptest! {
+        #[test]
+        fn slots_are_a_map_and_a_copy_stays_as_it_was(before in changes(), after in changes()) {
+            let mut slots = Slots::new();
+            slots.reserve(before.len());
+            carry_out(&mut slots, &before);
+            let (copy, told) = (slots.clone(), format!("{slots:?}"));
+            carry_out(&mut slots, &after);
+            prop_assert!(is_well_formed(&slots) && is_well_formed(&copy));
+            prop_assert_eq!(format!("{copy:?}"), told);
+            let mut known = BTreeMap::new();
+            for (place, is) in before.iter().chain(&after) {
+                match is {
+                    Some(_) => drop(known.insert(place.clone(), slot(place, *is))),
+                    None => drop(known.remove(place)),
+                }
+            }
+            prop_assert!(slots.iter().eq(known.values()), "{slots:?} is not {known:?}");
+            prop_assert_eq!(slots.is_empty(), known.is_empty());
+            for index in 0..150 {
+                let [first, next] = [place(index, false), place(index, true)];
+                prop_assert!(slots.at(index).eq(known.range(first.clone()..=next.clone()).map(|(_, slot)| slot)));
+                prop_assert_eq!((slots.get(&first), slots.get(&next)), (known.get(&first), known.get(&next)));
+                prop_assert_eq!(slots.get_mut(&next).cloned(), known.get(&next).cloned());
+            }
+            let stored = postcard::to_stdvec(&slots).unwrap();
+            let read: Slots = postcard::from_bytes(&stored).unwrap();
+            prop_assert!(is_well_formed(&read) && read == slots);
+            let list: Vec<&Slot> = slots.iter().collect();
+            prop_assert_eq!(stored, postcard::to_stdvec(&list).unwrap(), "they are stored as a list is");
+        }
+    }
+}
