@@ -169,6 +169,9 @@ pub const COMMANDS_IN_FLIGHT: usize = 64;
 /// Most entries in flight to the journal that hold commands of one client, or of one operator, unless somebody else's
 /// command waits where the next one would be. Each takes a write of its own, for which others' entries wait.
 pub const FLIGHTS_OF_A_CLIENT: usize = 4;
+/// Bytes of entries in flight to the journal beyond which only what clients and operators ask is sent: each of them waits for
+/// all that was sent before.
+pub const BYTES_IN_FLIGHT: usize = 128 * 1024;
 /// Most commands of all clients and operators together that may wait for an answer at once.
 pub const COMMANDS_WAITING: usize = 32_768;
 /// Most messages of one service (reports, outcomes, queries of reps and of other BBSs) that may wait for an answer at once.

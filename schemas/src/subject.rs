@@ -66,6 +66,15 @@ impl Subject {
         Self::Task(shard(guid.as_str(), shards))
     }
 
+    /// Whether many processes or tasks share it.
+    #[must_use]
+    pub const fn is_shard(&self) -> bool {
+        match self {
+            Self::Lrp(_) | Self::Task(_) => true,
+            Self::Cluster | Self::Cell(_) | Self::Domain(_) => false,
+        }
+    }
+
     /// The subject that `text` spells, if it is one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -108,6 +108,11 @@ impl Queue {
         first.pop().or_else(|| second.pop())
     }
 
+    /// Takes what a client or an operator asks whose turn it is. What has to be decided again goes first even so.
+    pub(crate) fn pop_asked(&mut self) -> Option<QueuedCommand> {
+        self.again.pop_front().or_else(|| self.asked.pop())
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.again.len() + self.asked.len() + self.told.len()
@@ -125,9 +130,15 @@ impl Queue {
         self.told.retain(keep);
     }
 
-    /// Whose turns come next, who tells before who asks.
-    pub(crate) fn next_actors(&self) -> impl Iterator<Item = &Actor> {
-        self.again.iter().map(|command| &command.actor).chain(&self.told.turns).chain(&self.asked.turns)
+    /// Who asked next of what has to be decided again, and of the rest.
+    pub(crate) fn next_clients(&self) -> impl Iterator<Item = &Actor> {
+        let again = self.again.iter().map(|command| &command.actor).filter(|actor| is_client(actor));
+        again.chain(&self.asked.turns)
+    }
+
+    /// Whether something waits that no client asked.
+    pub(crate) fn is_told(&self) -> bool {
+        !self.told.is_empty() || self.again.iter().any(|command| !is_client(&command.actor))
     }
 
     /// All of them, in no particular order.
@@ -200,6 +211,20 @@ mod tests {
         let first: Vec<QueuedCommand> = queue.by_ref().take(8).collect();
         assert_eq!(tokens(&first), [2_000, 0, 2_001, 1, 2_002, 2, 3, 4].map(Requester::Single));
         assert_eq!(queue.by_ref().count(), 1_000 - 5);
+    }
+
+    #[test]
+    fn what_is_asked_can_be_taken_alone() {
+        let mut queue = Queue::default();
+        let told =
+            |token| QueuedCommand { actor: Actor::Cell(CellId::new("c1").unwrap()), ..command("any", token) };
+        (1..3).for_each(|token| queue.push_back(told(token)));
+        assert_eq!((queue.pop_asked().is_none(), queue.is_told()), (true, true));
+        (3..5).for_each(|token| queue.push_back(command("quiet", token)));
+        queue.push_front(told(0));
+        let asked: Vec<QueuedCommand> = std::iter::from_fn(|| queue.pop_asked()).collect();
+        assert_eq!(tokens(&asked), [0, 3, 4].map(Requester::Single), "what was taken before goes first");
+        assert_eq!((queue.len(), queue.next_clients().count()), (2, 0));
     }
 
     #[test]

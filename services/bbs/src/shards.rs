@@ -5,7 +5,7 @@
 //! outcome is unknown is settled by reading the subject's last entry, and repeated as it is: compare-and-set lets only
 //! one of the two in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,8 +18,19 @@ use schemas::{Entry, Timestamp};
 use crate::command::{QueuedCommand, Verdict};
 use crate::queue::{Queue, is_client};
 
-/// So many actors are looked at whose turn comes next in a queue.
-const NEXT_ACTORS: usize = 16;
+/// So many clients are looked at whose turn comes next in a queue.
+const NEXT_CLIENTS: usize = 16;
+
+/// Whose commands go into the next entry of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Boarding {
+    /// Everybody's.
+    All,
+    /// Only what clients ask: what the cluster tells of itself waits until less is in flight.
+    Asked,
+    /// Nobody's yet.
+    None,
+}
 
 /// An entry that was sent to the journal, and is not settled.
 #[derive(Clone, Debug)]
@@ -53,8 +64,12 @@ pub(crate) struct Shards {
     flights: BTreeMap<Subject, Flight>,
     /// The clients and operators whose commands are in each flight; no empty sets.
     aboard: BTreeMap<Subject, BTreeSet<Actor>>,
+    /// Bytes of all entries in flight.
+    bytes: usize,
     /// Where something waits to be decided in the next turn.
     ready: BTreeSet<Subject>,
+    /// Where something waits until less is in flight, the one that waits longest first.
+    line: VecDeque<Subject>,
     /// When the last entry of a subject is to be read, because nobody knows whether its flight was stored.
     reads: BTreeMap<Subject, Timestamp>,
 }
@@ -77,10 +92,14 @@ impl Shards {
         }
     }
 
-    /// Takes the command of a subject whose turn it is.
-    pub(crate) fn pop(&mut self, subject: &Subject) -> Option<QueuedCommand> {
+    /// Takes the command of a subject whose turn it is, of those that go aboard.
+    pub(crate) fn pop(&mut self, subject: &Subject, boarding: Boarding) -> Option<QueuedCommand> {
         let queue = self.queues.get_mut(subject)?;
-        let command = queue.pop_front();
+        let command = match boarding {
+            Boarding::All => queue.pop_front(),
+            Boarding::Asked => queue.pop_asked(),
+            Boarding::None => None,
+        };
         if queue.is_empty() {
             self.queues.remove(subject);
         }
@@ -90,6 +109,7 @@ impl Shards {
     /// Takes everything that waits.
     pub(crate) fn drain(&mut self) -> Vec<QueuedCommand> {
         self.ready.clear();
+        self.line.clear();
         std::mem::take(&mut self.queues).into_values().flatten().collect()
     }
 
@@ -117,24 +137,36 @@ impl Shards {
         }
     }
 
-    /// The subjects that are to be decided in this turn.
-    pub(crate) fn take_ready(&mut self) -> BTreeSet<Subject> {
-        std::mem::take(&mut self.ready)
+    /// The subjects that are to be decided in this turn, those first that waited for it.
+    pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = Subject> + use<> {
+        let (line, mut ready) = (std::mem::take(&mut self.line), std::mem::take(&mut self.ready));
+        ready.retain(|subject| !line.contains(subject));
+        line.into_iter().chain(ready)
     }
 
-    /// Whether the entry of a subject may be sent now: somebody waits there who is not in as many flights as one client
-    /// may be in. An entry takes a write of its own, and others' entries would wait for all of one client's.
-    pub(crate) fn may_depart(&self, subject: &Subject) -> bool {
-        let in_few = |actor: &Actor| {
-            let flights = self.aboard.values().filter(|aboard| aboard.contains(actor));
-            !is_client(actor) || flights.count() < FLIGHTS_OF_A_CLIENT
+    /// Whose commands the next entry of a subject may hold, if it is sent now. Each entry takes a write of its own, and
+    /// waits for all that were sent before: so one client's are in few of them; and beyond `most_bytes` in flight, what cells,
+    /// auctioneers and BBSs say of the work in a shard waits, so that a client's command needn't.
+    pub(crate) fn boarding(&self, subject: &Subject, most_bytes: usize) -> Boarding {
+        let Some(queue) = self.queues.get(subject).filter(|_| !self.flights.contains_key(subject)) else {
+            return Boarding::None;
         };
-        self.queues.get(subject).is_none_or(|queue| queue.next_actors().take(NEXT_ACTORS).any(in_few))
+        let in_few = |actor: &Actor| {
+            self.aboard.values().filter(|aboard| aboard.contains(actor)).count() < FLIGHTS_OF_A_CLIENT
+        };
+        let has_room = self.bytes < most_bytes || !subject.is_shard();
+        match (has_room, queue.is_told(), queue.next_clients().take(NEXT_CLIENTS).any(in_few)) {
+            (true, true, _) | (true, false, true) => Boarding::All,
+            (false, _, true) => Boarding::Asked,
+            (true, false, false) | (false, _, false) => Boarding::None,
+        }
     }
 
-    /// A subject that may not depart waits for the next turn.
-    pub(crate) fn defer(&mut self, subject: Subject) {
-        self.ready.insert(subject);
+    /// What still waits on a subject keeps its place before what becomes ready later.
+    pub(crate) fn keep_in_line(&mut self, subject: Subject) {
+        if self.queues.contains_key(&subject) {
+            self.line.push_back(subject);
+        }
     }
 
     /// Whether a batch can be decided: something waits, and nothing is in flight.
@@ -149,6 +181,7 @@ impl Shards {
         if !clients.is_empty() {
             self.aboard.insert(subject.clone(), clients);
         }
+        self.bytes += flight.bytes.len();
         self.flights.insert(subject, flight);
     }
 
@@ -160,7 +193,9 @@ impl Shards {
     /// Takes what is in flight on a subject: it is not stored, and will not be as it is.
     pub(crate) fn take_flight(&mut self, subject: &Subject) -> Option<Flight> {
         self.aboard.remove(subject);
-        self.flights.remove(subject)
+        let flight = self.flights.remove(subject)?;
+        self.bytes -= flight.bytes.len();
+        Some(flight)
     }
 
     /// Whether this entry is in flight.
@@ -204,9 +239,10 @@ impl Shards {
         self.flights.len()
     }
 
-    /// How many flights are thought to have commands of clients aboard, and how many subjects to be ready.
+    /// How many flights are thought to have commands of clients aboard, how many subjects to be ready or in line, and how many
+    /// bytes to be in flight.
     pub(crate) fn marked(&self) -> usize {
-        self.aboard.len() + self.ready.len()
+        self.aboard.len() + self.ready.len() + self.line.len() + self.bytes
     }
 
     /// How many subjects are to be read again.
@@ -221,6 +257,8 @@ mod tests {
 
     use super::*;
     use crate::command::{AggregateCommand, Requester};
+
+    const MOST: usize = schemas::limits::BYTES_IN_FLIGHT;
 
     fn command(token: u64) -> QueuedCommand {
         let actor = Actor::Bbs(ServiceId::new("b1").unwrap());
@@ -240,7 +278,7 @@ mod tests {
     }
 
     fn tokens(shards: &mut Shards, subject: &Subject) -> Vec<Requester> {
-        std::iter::from_fn(|| shards.pop(subject)).map(|command| command.requester).collect()
+        std::iter::from_fn(|| shards.pop(subject, Boarding::All)).map(|command| command.requester).collect()
     }
 
     #[test]
@@ -248,11 +286,11 @@ mod tests {
         let (mut shards, mut ids, subject) = (Shards::default(), Ids::new(1), cell("c1"));
         shards.push(subject.clone(), command(1));
         shards.push(subject.clone(), command(2));
-        assert_eq!(shards.take_ready().len(), 1);
-        let taken = std::iter::from_fn(|| shards.pop(&subject)).collect();
+        assert_eq!(shards.take_ready().count(), 1);
+        let taken = std::iter::from_fn(|| shards.pop(&subject, Boarding::All)).collect();
         shards.depart(subject.clone(), flight(&mut ids, taken));
         shards.push(subject.clone(), command(3));
-        assert!(!shards.is_ready(&subject) && shards.take_ready().is_empty(), "one entry at a time");
+        assert!(!shards.is_ready(&subject) && shards.take_ready().count() == 0, "one entry at a time");
         assert_eq!((shards.queued(), shards.in_flight()), (1, 1));
         let other = Bytes::from_static(b"of somebody else");
         let Delivered::Overtaken(flight) = shards.delivered(&subject, &other) else {
@@ -276,23 +314,59 @@ mod tests {
         let (last, first) = subjects.split_last().unwrap();
         for subject in first {
             shards.push(subject.clone(), of("loud", 1));
-            assert!(shards.may_depart(subject));
-            let taken = std::iter::from_fn(|| shards.pop(subject)).collect();
+            assert_eq!(shards.boarding(subject, MOST), Boarding::All);
+            let taken = std::iter::from_fn(|| shards.pop(subject, Boarding::All)).collect();
             shards.depart(subject.clone(), flight(&mut ids, taken));
         }
         shards.push(last.clone(), of("loud", 2));
-        shards.take_ready();
-        assert!(!shards.may_depart(last), "it is in as many flights as it may be in");
-        shards.defer(last.clone());
-        assert!(shards.take_ready().contains(last), "it is looked at again in the next turn");
+        assert_eq!(shards.take_ready().count(), subjects.len());
+        assert_eq!(shards.boarding(last, MOST), Boarding::None, "it is in as many flights as it may be in");
+        shards.keep_in_line(last.clone());
+        assert_eq!(shards.take_ready().next(), Some(last.clone()), "it is looked at again in the next turn");
         shards.push(last.clone(), of("quiet", 3));
-        assert!(shards.may_depart(last), "somebody else waits there");
+        assert_eq!(shards.boarding(last, MOST), Boarding::All, "somebody else waits there");
         shards.withdraw(last, |queued| queued.requester == Requester::Single(3));
-        assert!(!shards.may_depart(last));
+        assert_eq!(shards.boarding(last, MOST), Boarding::None);
         shards.push(cell("other"), command(4));
-        assert!(shards.may_depart(&cell("other")), "what the BBS does by itself is not counted");
+        assert_eq!(
+            shards.boarding(&cell("other"), MOST),
+            Boarding::All,
+            "what the BBS does by itself is not counted"
+        );
         shards.take_flight(&first[0]).unwrap();
-        assert!(shards.may_depart(last));
+        assert_eq!(shards.boarding(last, MOST), Boarding::All);
+    }
+
+    #[test]
+    fn who_asks_does_not_wait_for_all_that_is_told() {
+        let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
+        let [full, asked, told] = [1, 2, 3].map(Subject::Lrp);
+        let client = Actor::Operator(ClientName::new("quiet").unwrap());
+        let mut large = flight(&mut ids, vec![command(1)]);
+        large.bytes = Bytes::from(vec![b' '; MOST]);
+        shards.depart(full.clone(), large);
+        shards.push(told.clone(), command(2));
+        shards.push(asked.clone(), command(3));
+        shards.push(asked.clone(), QueuedCommand { actor: client, ..command(4) });
+        let all = |shards: &mut Shards| {
+            let ready: Vec<Subject> = shards.take_ready().collect();
+            let boarding = |subject| (subject, shards.boarding(subject, MOST));
+            let all: Vec<_> = ready.iter().map(boarding).map(|(one, who)| (one.clone(), who)).collect();
+            ready.into_iter().for_each(|subject| shards.keep_in_line(subject));
+            all
+        };
+        assert_eq!(all(&mut shards), [(asked.clone(), Boarding::Asked), (told.clone(), Boarding::None)]);
+        let taken = [shards.pop(&asked, Boarding::Asked), shards.pop(&asked, Boarding::Asked)];
+        assert_eq!(taken.map(|one| one.map(|one| one.requester)), [Some(Requester::Single(4)), None]);
+        shards.push(cell("c1"), command(5));
+        shards.push(Subject::Lrp(1), command(6));
+        let waits = [(asked.clone(), Boarding::None), (told.clone(), Boarding::None)];
+        let first = (cell("c1"), Boarding::All);
+        assert_eq!(all(&mut shards), [&waits[..], &[first]].concat(), "a cell by itself is not many");
+        shards.take_flight(&full).unwrap();
+        shards.push(full.clone(), command(7));
+        let next = [asked, told, cell("c1"), full].map(|subject| (subject, Boarding::All));
+        assert_eq!(all(&mut shards), next, "who waits longest goes first");
     }
 
     #[test]
@@ -304,7 +378,7 @@ mod tests {
         }
         assert_eq!(shards.queued(), 9);
         // One is decided and stored, one withdrawn, one refused.
-        let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0])).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0], Boarding::All)).collect();
         let flight = flight(&mut ids, taken);
         let (id, bytes) = (flight.entry.id, flight.bytes.clone());
         shards.depart(subjects[0].clone(), flight);
@@ -314,7 +388,7 @@ mod tests {
         assert!(matches!(shards.delivered(&subjects[0], &bytes), Delivered::Ours(_)));
         shards.withdraw(&subjects[1], QueuedCommand::is_loss);
         assert_eq!(shards.drain().len(), 3);
-        let counts = (shards.queued(), shards.in_flight(), shards.reads(), shards.take_ready().len());
+        let counts = (shards.queued(), shards.in_flight(), shards.reads(), shards.take_ready().count());
         assert_eq!((counts, shards.next_due()), ((0, 0, 0, 0), None));
     }
 }

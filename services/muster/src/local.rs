@@ -136,6 +136,7 @@ impl Local {
             history_limit: HISTORY_SHOWN,
             program: host::program(),
             sweep: ::bbs::SWEEP,
+            bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
         let Own { keys, cache } = own;

@@ -320,6 +320,7 @@ pub(crate) async fn run_bbs(
         history_limit,
         program,
         sweep: ::bbs::SWEEP,
+        bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
         may_lead: true,
     };
     Ok(bbs::run(settings, seed, lines, keys, stop).await?)

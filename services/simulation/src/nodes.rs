@@ -15,7 +15,7 @@ use schemas::message::{Attach, Done, Performed};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
-use schemas::{Refusal, Timestamp};
+use schemas::{Refusal, Timestamp, limits};
 
 use super::arrived::Arrived;
 use super::bus::{About, Kind, Question, bytes_of, decoded, must};
@@ -473,7 +473,12 @@ impl Cluster {
         let (reader, world) = self.snapshot_for(node);
         let delivered = world.position();
         let machine = match node {
-            Node::Bbs(_) => Machine::Bbs(Box::new(Bbs::new(bbs_settings(id), ids).starting(reader, world))),
+            Node::Bbs(_) => {
+                // Every other BBS has hardly room for entries in flight.
+                let bytes = if self.seeds.is_multiple_of(2) { limits::BYTES_IN_FLIGHT } else { 4_000 };
+                let bbs = Bbs::new(bbs_settings(id, bytes), ids);
+                Machine::Bbs(Box::new(bbs.starting(reader, world)))
+            }
             Node::Auctioneer(_) => {
                 let auctioneer = Auctioneer::with_world(id, self.shape.auctioneer(), world);
                 Machine::Auctioneer(Box::new(auctioneer), Box::new(reader))
@@ -751,7 +756,7 @@ impl Cluster {
     }
 }
 
-fn bbs_settings(id: ServiceId) -> bbs::Settings {
+fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Settings {
     bbs::Settings {
         id,
         shards: 4,
@@ -763,6 +768,7 @@ fn bbs_settings(id: ServiceId) -> bbs::Settings {
         history_limit: HISTORY,
         program: schemas::message::Program::default(),
         sweep: bbs::SWEEP,
+        bytes_in_flight,
         may_lead: true,
     }
 }

@@ -15,7 +15,7 @@ use crate::effect::Effect;
 use crate::input::NotAppended;
 use crate::judge::judge;
 use crate::log::Found;
-use crate::shards::{Delivered, Flight};
+use crate::shards::{Boarding, Delivered, Flight};
 
 /// How soon is converged again what the journal would not take a decision on.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
@@ -108,13 +108,18 @@ impl Bbs {
         }
     }
 
-    /// Decides what waits on a subject, and sends the entry that comes of it.
-    pub(super) fn decide(&mut self, subject: Subject) {
-        if self.confirmations.holds(&subject) || !self.shards.is_ready(&subject) {
-            return;
+    /// Whose commands are to be decided next on a subject: nobody's, while answers on it wait to be confirmed.
+    pub(super) fn boarding(&self, subject: &Subject) -> Boarding {
+        if self.confirmations.holds(subject) {
+            return Boarding::None;
         }
+        self.shards.boarding(subject, self.settings.bytes_in_flight)
+    }
+
+    /// Decides what waits on a subject and goes aboard, and sends the entry that comes of it.
+    pub(super) fn decide(&mut self, subject: Subject, boarding: Boarding) {
         let end = self.log.end(&subject);
-        let next = || self.shards.pop(&subject);
+        let next = || self.shards.pop(&subject, boarding);
         let judged = judge(self.log.world(), &mut self.ids, self.shown, end, next);
         // More of it may be due than the entry takes.
         self.shards.put_back(&subject, judged.again);

@@ -52,7 +52,7 @@ use crate::living::{Living, Me};
 use crate::log::Log;
 use crate::presence::{self, Presence};
 use crate::requesters::Requesters;
-use crate::shards::Shards;
+use crate::shards::{Boarding, Shards};
 use crate::waiting::WaitingQueries;
 
 /// How often the stop of an instance that is still there is said again.
@@ -79,6 +79,8 @@ pub struct Settings {
     pub program: Program,
     /// How many things are looked at in one step of the look at everything, so that no command waits long for it. At least 1.
     pub sweep: usize,
+    /// Bytes of entries in flight beyond which only what clients ask is sent (see [`schemas::limits::BYTES_IN_FLIGHT`]).
+    pub bytes_in_flight: usize,
     /// Whether it may lead. One that may not shows what the log holds, and refuses every command.
     pub may_lead: bool,
 }
@@ -276,7 +278,7 @@ impl Bbs {
             ("messages that are being decided", self.requesters.messages()),
             ("commands that clients wait for", self.requesters.commands()),
             ("clients with commands that wait", self.requesters.clients()),
-            ("subjects that are marked as ready or in flight", self.shards.marked()),
+            ("subjects that are marked as ready, and bytes in flight", self.shards.marked()),
             ("subjects whose last entry is to be read", self.confirmations.reads_left()),
             ("queries that wait", self.queries.len()),
             ("things to be converged", self.convergence.queued()),
@@ -299,10 +301,14 @@ impl Bbs {
     /// Decides what is gathered, so that what came together goes into one entry.
     fn turn(&mut self) {
         for subject in self.shards.take_ready() {
-            if self.shards.may_depart(&subject) {
-                self.decide(subject);
-            } else {
-                self.shards.defer(subject);
+            let boarding = self.boarding(&subject);
+            match boarding {
+                Boarding::All => self.decide(subject, boarding),
+                Boarding::Asked => {
+                    self.decide(subject.clone(), boarding);
+                    self.shards.keep_in_line(subject);
+                }
+                Boarding::None => self.shards.keep_in_line(subject),
             }
         }
         self.read_last();

@@ -137,6 +137,7 @@ impl Scene {
             history_limit: schemas::limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
             sweep: bbs::SWEEP,
+            bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
         self.requester += 1;

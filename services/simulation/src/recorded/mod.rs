@@ -127,6 +127,7 @@ impl Recording {
             history_limit: HISTORY_SHOWN,
             program: schemas::message::Program::default(),
             sweep: ::bbs::SWEEP,
+            bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
         let mut bbs = Bbs::new(settings, Ids::new(until.0)).knowing(set_aside(&messages));

@@ -252,6 +252,7 @@ mod tests {
             history_limit: limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
             sweep: ::bbs::SWEEP,
+            bytes_in_flight: limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
         let running = crate::wire::bbs::run(
