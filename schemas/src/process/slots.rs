@@ -56,6 +56,7 @@ impl Slots {
     }
 
     /// All of them, in order.
+    #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
         self.from((0, 0))
     }
