@@ -171,7 +171,7 @@ pub const COMMANDS_IN_FLIGHT: usize = 64;
 pub const FLIGHTS_OF_A_CLIENT: usize = 4;
 /// Bytes of entries in flight to the journal beyond which only what clients and operators ask is sent: each of them waits for
 /// all that was sent before.
-pub const BYTES_IN_FLIGHT: usize = 128 * 1024;
+pub const BYTES_IN_FLIGHT: usize = 256 * 1024;
 /// Most commands of all clients and operators together that may wait for an answer at once.
 pub const COMMANDS_WAITING: usize = 32_768;
 /// Most messages of one service (reports, outcomes, queries of reps and of other BBSs) that may wait for an answer at once.
