@@ -30,6 +30,10 @@ use tokio::task::LocalSet;
 use crate::folder::{Folder, Spec, Status};
 use crate::{cgroup, opened, processes};
 
+/// Is set where a shim was started without huge pages, and what it starts is to have them: the allocator reads it before the
+/// shim's first line.
+pub(crate) const WITHOUT_HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
+
 /// The first descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
@@ -82,6 +86,10 @@ fn confine(spec: &Spec) {
     };
     let marked = processes::mark_self(&spec.recipe.instance_guid.to_string());
     try_to("mark the processes of the container by a limit", marked);
+    if std::env::var_os(WITHOUT_HUGE_PAGES).is_some() {
+        let given = nix::sys::prctl::set_thp_disable(false).map_err(io::Error::from);
+        try_to("give the container huge pages", given);
+    }
     if let Some(group) = &spec.cgroup {
         try_to("enter the control group of the container", cgroup::enter(group));
     }

@@ -85,7 +85,7 @@ fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
     let file = cluster.place.file(
         "said.toml",
         "process_guid = \"said\"\ndomain = \"shop\"\nmemory_mb = 8\n\
-         action.run = { path = \"sh\", args = [\"-c\", \"echo last words; exec sleep 100000\"] }\n",
+         action.run = { path = \"sh\", args = [\"-c\", \"grep THP_enabled /proc/self/status; echo last words; exec sleep 100000\"] }\n",
     );
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
     let guid = cluster.muster().json("instance show said/0")["instance_guid"].as_str().unwrap().to_owned();
@@ -94,7 +94,10 @@ fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
         let rows = cluster.muster().instances("said")?;
         so(rows.is_empty(), || format!("{rows:?}"))
     });
-    cluster.muster().ok(&format!("instance logs {guid}")).tells(&["OUT last words"]);
+    // What a shim does without it doesn't take from the container.
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let huge_pages = own.lines().find(|line| line.starts_with("THP_enabled")).unwrap_or_default();
+    cluster.muster().ok(&format!("instance logs {guid}")).tells(&["OUT last words", huge_pages]);
     cluster.muster().exits(3, "instance logs 00000000-0000-0000-0000-000000000001").tells(&["for a day"]);
 }
 
