@@ -87,8 +87,7 @@ impl Cgroups {
 
     /// Whether the groups that are made here have a weight of their own.
     pub(crate) fn weighs(&self) -> bool {
-        let controllers = |group: &Path, name: &str| fs::read_to_string(group.join(name)).unwrap_or_default();
-        controllers(&self.parent, "cgroup.subtree_control").split_whitespace().any(|name| name == "cpu")
+        gives_cpu(&self.parent)
     }
 
     /// Where the group of a container is, or will be.
@@ -104,6 +103,10 @@ impl Cgroups {
     }
 
     fn make_base(&self) -> io::Result<()> {
+        // To say it again would cost the kernel more than all else of a group.
+        if gives_cpu(&self.base) {
+            return Ok(());
+        }
         // Refused where others share the parent, or it has no such controller: then its groups have no weight.
         drop(fs::write(self.parent.join("cgroup.subtree_control"), "+cpu"));
         make(&self.base)?;
@@ -117,6 +120,12 @@ impl Cgroups {
         // It stays as long as there is a container in it.
         drop(fs::remove_dir(&self.base));
     }
+}
+
+/// Whether the groups in a group share the processor by their weights. None are in one that isn't there.
+fn gives_cpu(group: &Path) -> bool {
+    let controllers = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
+    controllers.split_whitespace().any(|name| name == "cpu")
 }
 
 fn make(group: &Path) -> io::Result<()> {
