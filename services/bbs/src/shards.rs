@@ -28,8 +28,6 @@ pub(crate) enum Boarding {
     All,
     /// Only what clients ask: what the cluster tells of itself waits until less is in flight.
     Asked,
-    /// Nobody's yet.
-    None,
 }
 
 /// An entry that was sent to the journal, and is not settled.
@@ -98,7 +96,6 @@ impl Shards {
         let command = match boarding {
             Boarding::All => queue.pop_front(),
             Boarding::Asked => queue.pop_asked(),
-            Boarding::None => None,
         };
         if queue.is_empty() {
             self.queues.remove(subject);
@@ -146,19 +143,17 @@ impl Shards {
 
     /// Whose commands the next entry of a subject may hold, if it is sent now. Each entry takes a write of its own, and
     /// waits for all that were sent before: so one client's are in few of them; and beyond `most_bytes` in flight, what cells,
-    /// auctioneers and BBSs say of the work in a shard waits, so that a client's command needn't.
-    pub(crate) fn boarding(&self, subject: &Subject, most_bytes: usize) -> Boarding {
-        let Some(queue) = self.queues.get(subject).filter(|_| !self.flights.contains_key(subject)) else {
-            return Boarding::None;
-        };
+    /// auctioneers and BBSs say of the work in a shard waits, so that a client's command needn't. None: nobody's yet.
+    pub(crate) fn boarding(&self, subject: &Subject, most_bytes: usize) -> Option<Boarding> {
+        let queue = self.queues.get(subject).filter(|_| self.is_ready(subject))?;
         let in_few = |actor: &Actor| {
             self.aboard.values().filter(|aboard| aboard.contains(actor)).count() < FLIGHTS_OF_A_CLIENT
         };
         let has_room = self.bytes < most_bytes || !subject.is_shard();
         match (has_room, queue.is_told(), queue.next_clients().take(NEXT_CLIENTS).any(in_few)) {
-            (true, true, _) | (true, false, true) => Boarding::All,
-            (false, _, true) => Boarding::Asked,
-            (true, false, false) | (false, _, false) => Boarding::None,
+            (true, true, _) | (true, false, true) => Some(Boarding::All),
+            (false, _, true) => Some(Boarding::Asked),
+            (true, false, false) | (false, _, false) => None,
         }
     }
 
@@ -170,7 +165,7 @@ impl Shards {
     }
 
     /// Whether a batch can be decided: something waits, and nothing is in flight.
-    pub(crate) fn is_ready(&self, subject: &Subject) -> bool {
+    fn is_ready(&self, subject: &Subject) -> bool {
         self.queues.contains_key(subject) && !self.flights.contains_key(subject)
     }
 
@@ -314,27 +309,27 @@ mod tests {
         let (last, first) = subjects.split_last().unwrap();
         for subject in first {
             shards.push(subject.clone(), of("loud", 1));
-            assert_eq!(shards.boarding(subject, MOST), Boarding::All);
+            assert_eq!(shards.boarding(subject, MOST), Some(Boarding::All));
             let taken = std::iter::from_fn(|| shards.pop(subject, Boarding::All)).collect();
             shards.depart(subject.clone(), flight(&mut ids, taken));
         }
         shards.push(last.clone(), of("loud", 2));
         assert_eq!(shards.take_ready().count(), subjects.len());
-        assert_eq!(shards.boarding(last, MOST), Boarding::None, "it is in as many flights as it may be in");
+        assert_eq!(shards.boarding(last, MOST), None, "it is in as many flights as it may be in");
         shards.keep_in_line(last.clone());
         assert_eq!(shards.take_ready().next(), Some(last.clone()), "it is looked at again in the next turn");
         shards.push(last.clone(), of("quiet", 3));
-        assert_eq!(shards.boarding(last, MOST), Boarding::All, "somebody else waits there");
+        assert_eq!(shards.boarding(last, MOST), Some(Boarding::All), "somebody else waits there");
         shards.withdraw(last, |queued| queued.requester == Requester::Single(3));
-        assert_eq!(shards.boarding(last, MOST), Boarding::None);
+        assert_eq!(shards.boarding(last, MOST), None);
         shards.push(cell("other"), command(4));
         assert_eq!(
             shards.boarding(&cell("other"), MOST),
-            Boarding::All,
+            Some(Boarding::All),
             "what the BBS does by itself is not counted"
         );
         shards.take_flight(&first[0]).unwrap();
-        assert_eq!(shards.boarding(last, MOST), Boarding::All);
+        assert_eq!(shards.boarding(last, MOST), Some(Boarding::All));
     }
 
     #[test]
@@ -355,17 +350,17 @@ mod tests {
             ready.into_iter().for_each(|subject| shards.keep_in_line(subject));
             all
         };
-        assert_eq!(all(&mut shards), [(asked.clone(), Boarding::Asked), (told.clone(), Boarding::None)]);
+        assert_eq!(all(&mut shards), [(asked.clone(), Some(Boarding::Asked)), (told.clone(), None)]);
         let taken = [shards.pop(&asked, Boarding::Asked), shards.pop(&asked, Boarding::Asked)];
         assert_eq!(taken.map(|one| one.map(|one| one.requester)), [Some(Requester::Single(4)), None]);
         shards.push(cell("c1"), command(5));
         shards.push(Subject::Lrp(1), command(6));
-        let waits = [(asked.clone(), Boarding::None), (told.clone(), Boarding::None)];
-        let first = (cell("c1"), Boarding::All);
+        let waits = [(asked.clone(), None), (told.clone(), None)];
+        let first = (cell("c1"), Some(Boarding::All));
         assert_eq!(all(&mut shards), [&waits[..], &[first]].concat(), "a cell by itself is not many");
         shards.take_flight(&full).unwrap();
         shards.push(full.clone(), command(7));
-        let next = [asked, told, cell("c1"), full].map(|subject| (subject, Boarding::All));
+        let next = [asked, told, cell("c1"), full].map(|subject| (subject, Some(Boarding::All)));
         assert_eq!(all(&mut shards), next, "who waits longest goes first");
     }
 

@@ -109,9 +109,9 @@ impl Bbs {
     }
 
     /// Whose commands are to be decided next on a subject: nobody's, while answers on it wait to be confirmed.
-    pub(super) fn boarding(&self, subject: &Subject) -> Boarding {
+    pub(super) fn boarding(&self, subject: &Subject) -> Option<Boarding> {
         if self.confirmations.holds(subject) {
-            return Boarding::None;
+            return None;
         }
         self.shards.boarding(subject, self.settings.bytes_in_flight)
     }

@@ -301,14 +301,13 @@ impl Bbs {
     /// Decides what is gathered, so that what came together goes into one entry.
     fn turn(&mut self) {
         for subject in self.shards.take_ready() {
-            let boarding = self.boarding(&subject);
-            match boarding {
-                Boarding::All => self.decide(subject, boarding),
-                Boarding::Asked => {
-                    self.decide(subject.clone(), boarding);
+            match self.boarding(&subject) {
+                None => self.shards.keep_in_line(subject),
+                Some(Boarding::All) => self.decide(subject, Boarding::All),
+                Some(Boarding::Asked) => {
+                    self.decide(subject.clone(), Boarding::Asked);
                     self.shards.keep_in_line(subject);
                 }
-                Boarding::None => self.shards.keep_in_line(subject),
             }
         }
         self.read_last();
