@@ -9,12 +9,12 @@ use schemas::message::Envelope;
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::policy::UpdateOrder;
 use schemas::process::{Purpose, Steer};
-use schemas::rollout::{Kind, Phase};
+use schemas::rollout::Kind;
 use schemas::spec::{ClientCommand, Item};
 
 use super::replay::{Cause, CellSettings, NoReplay, ProcessSettings, Settings};
 use super::stage::Stage;
-use super::what_if::{Length, Move, Work};
+use super::what_if::{Length, Move, Work, rolls};
 use super::*;
 use crate::cluster::{Cluster, START};
 use crate::journal::SimJournal;
@@ -83,14 +83,12 @@ fn is_of_an_instance(one: &&Move) -> bool {
     }
 }
 
-/// A rollout that finds no room tries one index after the other, without end.
-fn rolls(world: &World, one: &Move) -> bool {
-    let process = match &one.what {
-        Work::Instance { process, .. } => world.process(process),
-        Work::Task(_) => None,
-    };
-    let rollout = process.and_then(|process| process.rollout.as_deref());
-    rollout.is_some_and(|rollout| rollout.phase == Phase::Rolling)
+/// Whether it is of a rollout: one that finds no room tries one index after the other, without end.
+fn is_of_a_rollout(world: &World, one: &Move) -> bool {
+    match &one.what {
+        Work::Instance { process, .. } => world.process(process).is_some_and(rolls),
+        Work::Task(_) => false,
+    }
 }
 
 #[test]
@@ -101,7 +99,7 @@ fn what_nobody_changes_stays_as_it_was() {
             let recording = left(seed, &log, turn);
             let rested = rested(&recording);
             let told = rested.what_if(&[], rest()).unwrap();
-            let stays = |one: &&Move| is_of_an_instance(one) && !rolls(rested.world(), one);
+            let stays = |one: &&Move| is_of_an_instance(one) && !is_of_a_rollout(rested.world(), one);
             let moves: Vec<_> = told.moves.iter().filter(stays).collect();
             assert!(moves.is_empty(), "seed {seed} at {}: {moves:?}", recording.position());
             assert!(told.fits && told.preempted.is_empty(), "seed {seed}: {told:?}");
@@ -114,7 +112,6 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
     let mut all = BTreeSet::new();
     for process in world.processes_from(None) {
         let Some(desired) = &process.desired else { continue };
-        let rolls = process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling);
         let crowded = |index| process.slots_at(index).count() > 1;
         for slot in process.slots.iter() {
             let index = slot.place.index;
@@ -123,7 +120,8 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
             let stays =
                 |cell: &schemas::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_wanted;
             let stays = world.cell(&by.cell_id).is_some_and(stays);
-            if stays && desired.has(index) && !rolls && !crowded(index) && slot.evacuating.is_none() {
+            if stays && desired.has(index) && !rolls(process) && !crowded(index) && slot.evacuating.is_none()
+            {
                 all.insert((process.guid.clone(), index, by.instance_guid.to_string()));
             }
         }

@@ -239,13 +239,17 @@ impl Stage<'_> {
 
     /// Whether something of a process is under way.
     fn moves(&self, process: &schemas::process::Process) -> bool {
-        let rolls = process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling);
-        rolls
+        rolls(process)
             || process.slots.iter().any(|slot| {
                 let actual = slot.actual.as_ref();
                 slot.evacuating.is_some() || actual.is_some_and(|actual| is_under_way(actual, self.began))
             })
     }
+}
+
+/// Whether a rollout goes on: it isn't paused, nor over.
+pub(super) fn rolls(process: &schemas::process::Process) -> bool {
+    process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling)
 }
 
 /// Whether something more becomes of an instance soon. Who crashed before the log was left, and waits, is not waited for.
