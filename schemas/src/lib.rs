@@ -44,6 +44,7 @@ pub mod feed;
 mod fields;
 pub mod health;
 pub mod indices;
+pub mod isolation;
 pub mod key;
 pub mod limits;
 pub mod message;

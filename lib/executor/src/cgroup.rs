@@ -7,6 +7,8 @@
 //!
 //! `PARENT` is the group that this program is in, unless the settings name another.
 
+mod limits;
+
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -19,10 +21,15 @@ use schemas::names::CellId;
 
 use crate::process::{Groups, fnv};
 
+pub use limits::PROCESSES;
+pub(crate) use limits::{Limiter, Limits};
+
 /// What a group weighs that nobody gave a weight, and so what the largest weight of a definition stands for.
 const USUAL_WEIGHT: u32 = 100;
 /// The least that a process is given by its nice value.
 const LAST_NICE: i32 = 19;
+/// What rules groups here.
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// How much less of the processor each step of the nice value gives.
 const NICE_STEP: f64 = 1.25;
 /// How often the removal of a group is tried: the last process in it may still be on its way out.
@@ -66,7 +73,7 @@ impl Cgroups {
             Groups::Below(parent) => parent.clone(),
             Groups::Own => own().ok_or(NoCgroups::Absent)?,
         };
-        let base = parent.join(format!("muster-{cell_id}-{:016x}", fnv(&data.display().to_string())));
+        let base = parent.join(base_name(cell_id, data));
         let cgroups = Self { parent, base, making: Mutex::new(()) };
         let usable = cgroups.try_out();
         cgroups.remove_base();
@@ -87,7 +94,15 @@ impl Cgroups {
 
     /// Whether the groups that are made here have a weight of their own.
     pub(crate) fn weighs(&self) -> bool {
-        gives_cpu(&self.parent)
+        gives(&self.parent, "cpu")
+    }
+
+    /// Whether a controller rules the groups that are made here: it is switched on where that is possible.
+    pub(crate) fn gives(&self, controller: &str) -> bool {
+        if !gives(&self.parent, controller) {
+            switch_on(&self.parent, controller);
+        }
+        gives(&self.parent, controller)
     }
 
     /// Where the group of a container is, or will be.
@@ -104,13 +119,14 @@ impl Cgroups {
 
     fn make_base(&self) -> io::Result<()> {
         // To say it again would cost the kernel more than all else of a group.
-        if gives_cpu(&self.base) {
+        if gives(&self.base, "cpu") {
             return Ok(());
         }
-        // Refused where others share the parent, or it has no such controller: then its groups have no weight.
-        drop(fs::write(self.parent.join("cgroup.subtree_control"), "+cpu"));
+        switch_on(&self.parent, "cpu");
         make(&self.base)?;
-        drop(fs::write(self.base.join("cgroup.subtree_control"), "+cpu"));
+        for controller in CONTROLLERS.into_iter().filter(|name| gives(&self.parent, name)) {
+            switch_on(&self.base, controller);
+        }
         Ok(())
     }
 
@@ -122,10 +138,20 @@ impl Cgroups {
     }
 }
 
-/// Whether the groups in a group share the processor by their weights. None are in one that isn't there.
-fn gives_cpu(group: &Path) -> bool {
+/// What is called a base: the cell and its data folder have one of their own.
+fn base_name(cell_id: &CellId, data: &Path) -> String {
+    format!("muster-{cell_id}-{:016x}", fnv(&data.display().to_string()))
+}
+
+/// Whether a controller rules the groups in a group. None does in one that isn't there.
+fn gives(group: &Path, controller: &str) -> bool {
     let controllers = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
-    controllers.split_whitespace().any(|name| name == "cpu")
+    controllers.split_whitespace().any(|name| name == controller)
+}
+
+/// Has a controller rule the groups in a group. Refused where others share the group, or it has no such controller.
+fn switch_on(group: &Path, controller: &str) {
+    drop(fs::write(group.join("cgroup.subtree_control"), format!("+{controller}")));
 }
 
 fn make(group: &Path) -> io::Result<()> {
@@ -192,18 +218,39 @@ fn remove_once(group: &Path) -> io::Result<()> {
 
 /// The group that this program is in.
 fn own() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    own_of(&mounts, &groups)
+    let (mounts, groups) = seen()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    at(&mounts, group, |kind, _| kind == "cgroup2")
 }
 
-fn own_of(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+/// The group of version 1 that this program is in, of a controller that has a hierarchy of its own or shares one.
+fn group_of(controller: &str) -> Option<PathBuf> {
+    let (mounts, groups) = seen()?;
+    own_of_older(&mounts, &groups, controller)
+}
+
+fn own_of_older(mounts: &str, groups: &str, controller: &str) -> Option<PathBuf> {
+    let names = |list: &str| list.split(',').any(|name| name == controller);
+    let group = groups.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        names(controllers).then_some(group)
+    })?;
+    at(mounts, group, |kind, options| kind == "cgroup" && names(options))
+}
+
+/// The mounts and groups of this program.
+fn seen() -> Option<(String, String)> {
+    Some((fs::read_to_string("/proc/self/mountinfo").ok()?, fs::read_to_string("/proc/self/cgroup").ok()?))
+}
+
+/// Where a group is seen, in the hierarchy whose mount is of this kind and has these options.
+fn at(mounts: &str, group: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split_whitespace().skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        if kind.split_whitespace().next() != Some("cgroup2") {
+        let mut kind = kind.split_whitespace();
+        if !is_meant(kind.next()?, kind.nth(1).unwrap_or_default()) {
             return None;
         }
         let below = Path::new(group).strip_prefix(root).ok()?;
@@ -281,11 +328,17 @@ mod tests {
     fn the_own_group_is_where_it_is_mounted() {
         let mounts = "25 1 0:23 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       31 1 0:29 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
-        let at = |mounts: &str, groups: &str| own_of(mounts, groups).map(|path| path.display().to_string());
-        assert_eq!(at(mounts, "4:cpu:/x\n0::/a/b\n").as_deref(), Some("/sys/fs/cgroup/unified/a/b"));
+        let newer = |mounts: &str, group: &str| {
+            at(mounts, group, |kind, _| kind == "cgroup2").map(|path| path.display().to_string())
+        };
+        assert_eq!(newer(mounts, "/a/b").as_deref(), Some("/sys/fs/cgroup/unified/a/b"));
         let inner = "31 1 0:29 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(at(inner, "0::/docker/1/c\n").as_deref(), Some("/sys/fs/cgroup/c"));
-        assert_eq!(at(inner, "0::/elsewhere\n"), None);
-        assert_eq!(at(mounts, "4:cpu:/x\n"), None);
+        assert_eq!(newer(inner, "/docker/1/c").as_deref(), Some("/sys/fs/cgroup/c"));
+        assert_eq!(newer(inner, "/elsewhere"), None);
+        let older = |groups: &str, name: &str| {
+            own_of_older(mounts, groups, name).map(|path| path.display().to_string())
+        };
+        assert_eq!(older("4:cpu,cpuacct:/x\n0::/a\n", "cpu").as_deref(), Some("/sys/fs/cgroup/cpu/x"));
+        assert_eq!(older("4:cpu:/x\n0::/a\n", "memory"), None);
     }
 }

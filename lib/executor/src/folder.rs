@@ -24,6 +24,8 @@ use schemas::container::{NetInfo, Recipe, RunResult};
 use schemas::health::MonitorHealth;
 use schemas::names::CellId;
 
+use crate::isolation::Plan;
+
 /// The name of the variable by which every process of a container is known: its value is the instance guid.
 pub(crate) const MARKER: &str = "MUSTER_INSTANCE_GUID";
 /// Largest file of its own that an executor reads back, in bytes: far above any spec or result.
@@ -44,6 +46,8 @@ pub(crate) struct Spec {
     pub(crate) boot: Option<String>,
     /// The control group that it runs in; none: none could be made.
     pub(crate) cgroup: Option<PathBuf>,
+    /// How it is kept apart; none: it isn't.
+    pub(crate) plan: Option<Plan>,
     /// By how much its processes are nicer than the rep.
     pub(crate) nice: i32,
     /// Size of one log file, in bytes.

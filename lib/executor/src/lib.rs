@@ -15,6 +15,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`process`] | the executor: real containers, their ports, their logs |
+//! | `isolation` | what keeps them apart from the host and from each other |
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
 //! | [`scripted`] | containers in memory that behave as their recipe says, for simulation and benchmarks |
 
@@ -23,6 +24,7 @@ mod clock;
 mod environment;
 mod folder;
 mod host;
+mod isolation;
 mod opened;
 pub mod process;
 mod processes;

@@ -56,9 +56,12 @@ const EXITS: &str = "Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 confl
 
 fn main() -> ExitCode {
     // There is a shim for each container, and it lives as long: nothing of the rest is set up for it.
-    let arguments: Vec<_> = std::env::args_os().skip(1).take(2).collect();
+    let arguments: Vec<_> = std::env::args_os().skip(1).take(3).collect();
     match arguments.iter().map(|argument| argument.as_os_str()).collect::<Vec<&OsStr>>()[..] {
-        [verb, folder] if verb == "shim" => return executor::shim::run(Path::new(folder)),
+        [verb, folder] if verb == "shim" => return executor::shim::run(Path::new(folder), None),
+        [verb, folder, stage] if verb == "shim" => {
+            return executor::shim::run(Path::new(folder), Some(stage));
+        }
         [verb] if verb == "example-server" => return example_server::run(false),
         [verb, check] if verb == "example-server" && check == "check" => return example_server::run(true),
         _ => {}

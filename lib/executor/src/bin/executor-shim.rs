@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["shim", folder] => executor::shim::run(Path::new(folder)),
+        ["shim", folder] => executor::shim::run(Path::new(folder), None),
+        ["shim", folder, stage] => executor::shim::run(Path::new(folder), Some(stage.as_ref())),
         ["serve"] => end(serve()),
         ["host", data] => end(host(Path::new(data))),
         _ => ExitCode::from(2),

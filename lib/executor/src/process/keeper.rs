@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use schemas::container::{ContainerState, NetInfo, PortMapping, Recipe, RunResult};
+use schemas::isolation::Wall;
 use schemas::limits::{REASON_BYTES, cut};
 use schemas::names::InstanceGuid;
 
@@ -18,7 +19,7 @@ use super::is_trial;
 use super::link::{self, Link, Started};
 use super::open::remove;
 use super::shared::{Order, Shared, blocking};
-use crate::cgroup::{self, Cgroups};
+use crate::cgroup::{self, Cgroups, Limits};
 use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::{clock, host, opened, processes};
 
@@ -39,6 +40,8 @@ pub(super) enum Begin {
         link: Option<Link>,
         /// Its control group, if it has one.
         cgroup: Option<PathBuf>,
+        /// What limits it beside that.
+        limits: Limits,
     },
 }
 
@@ -49,6 +52,7 @@ pub(super) struct Keeper {
     folder: Folder,
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
+    limits: Limits,
     /// Whether its monitor is known to fail, or to succeed.
     failing: Option<bool>,
     orders: watch::Receiver<Order>,
@@ -64,15 +68,25 @@ impl Keeper {
         orders: watch::Receiver<Order>,
     ) -> Self {
         let folder = shared.folder(guid);
-        Self { shared, guid, folder, ports, cgroup: None, failing: None, orders, trouble: None }
+        Self {
+            shared,
+            guid,
+            folder,
+            ports,
+            cgroup: None,
+            limits: Limits::default(),
+            failing: None,
+            orders,
+            trouble: None,
+        }
     }
 
     /// Keeps the container until it is deleted.
     pub(super) async fn keep(mut self, begin: Begin) {
         let link = match begin {
             Begin::Create(recipe) => self.create(*recipe).await,
-            Begin::Adopt { link, cgroup } => {
-                self.cgroup = cgroup;
+            Begin::Adopt { link, cgroup, limits } => {
+                (self.cgroup, self.limits) = (cgroup, limits);
                 link
             }
         };
@@ -85,8 +99,8 @@ impl Keeper {
             self.ordered().await;
         }
         let (shared, guid, folder) = (Arc::clone(&self.shared), self.guid, self.folder.clone());
-        let cgroup = self.cgroup.take();
-        blocking(move || leave(&shared, guid, &folder, cgroup.as_deref())).await;
+        let (cgroup, limits) = (self.cgroup.take(), std::mem::take(&mut self.limits));
+        blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), &limits)).await;
         self.shared.forget(self.guid, &self.ports);
     }
 
@@ -100,7 +114,7 @@ impl Keeper {
         let (shared, folder) = (Arc::clone(&self.shared), self.folder.clone());
         let made = blocking(move || create(&shared, &folder, recipe)).await;
         drop(permit);
-        (self.ports, self.cgroup) = (made.ports, made.cgroup);
+        (self.ports, self.cgroup, self.limits) = (made.ports, made.cgroup, made.limits);
         match made.started.and_then(Started::link) {
             Ok(link) => Some(link),
             Err(error) => {
@@ -204,6 +218,9 @@ impl Keeper {
     }
 
     fn end_of_shim(&self) -> String {
+        if self.limits.kills() > 0 {
+            return "the shim of the container was killed: out of memory".to_owned();
+        }
         let complaint = self.folder.last_complaint();
         match complaint.as_str() {
             "" => "the shim of the container ended unexpectedly".to_owned(),
@@ -281,6 +298,7 @@ async fn ordered(orders: &mut watch::Receiver<Order>) {
 struct Made {
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
+    limits: Limits,
     started: io::Result<Started>,
 }
 
@@ -299,7 +317,11 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     };
     let marker = recipe.instance_guid.to_string();
     let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
-    let weighed = shared.cgroups.as_ref().is_some_and(Cgroups::weighs);
+    let plan = shared.isolating.plan(settings, &marker, cgroup.as_deref());
+    let weighed = match &plan {
+        Some(plan) => plan.has(Wall::Cpu),
+        None => shared.cgroups.as_ref().is_some_and(Cgroups::weighs),
+    };
     let nice = if weighed { 0 } else { cgroup::nice_of(recipe.cpu_weight) };
     let spec = Spec {
         recipe,
@@ -307,23 +329,22 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
         net: NetInfo { address: settings.address.as_str().into(), ports: ports.as_slice().into() },
         boot: host::boot(),
         cgroup: cgroup.clone(),
+        plan,
         nice,
         log_bytes: settings.log_bytes,
         unhealthy_monitoring_interval: settings.unhealthy_monitoring_interval,
         healthy_monitoring_interval: settings.healthy_monitoring_interval,
     };
-    let started = folder
-        .make()
-        .and_then(|()| folder.write_spec(&spec))
-        .and(opened)
-        .inspect(|_| {
-            // Only now: what is made before the spec is written nobody would find again.
-            if let Some(group) = &cgroup {
-                make_group(shared, spec.recipe.instance_guid, group, spec.recipe.cpu_weight);
-            }
-        })
-        .and_then(|opened| link::start(&settings.shim, folder, &marker, opened));
-    Made { ports, cgroup, started }
+    let started = folder.make().and_then(|()| folder.write_spec(&spec)).and(opened).and_then(|opened| {
+        // Only now: what is made before the spec is written nobody would find again.
+        if let Some(group) = &cgroup {
+            make_group(shared, spec.recipe.instance_guid, group, spec.recipe.cpu_weight);
+        }
+        shared.isolating.limit(&spec.recipe, spec.plan.as_ref(), cgroup.as_deref())?;
+        link::start(&settings.shim, folder, &marker, opened)
+    });
+    let limits = spec.plan.map(|plan| plan.limits).unwrap_or_default();
+    Made { ports, cgroup, limits, started }
 }
 
 /// Makes the control group of a container. One that can't be made is missed by the shim: then the container is without.
@@ -337,12 +358,15 @@ fn make_group(shared: &Shared, guid: InstanceGuid, group: &Path, cpu_weight: u32
 }
 
 /// Removes what a container left, apart from its log.
-fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder, cgroup: Option<&Path>) {
+fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder, cgroup: Option<&Path>, limits: &Limits) {
     let settings = &shared.settings;
     if let Some(cgroup) = cgroup
         && let Err(error) = cgroup::remove(cgroup)
     {
         tracing::warn!(container = %guid, %error, "cannot remove the control group of a container");
+    }
+    if let Err(error) = limits.remove() {
+        tracing::warn!(container = %guid, %error, "cannot remove the groups that limited a container");
     }
     if let Some(cgroups) = &shared.cgroups {
         cgroups.remove_base();

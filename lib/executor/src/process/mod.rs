@@ -11,6 +11,7 @@
 //! it and reads what it wrote. Dropping an executor stops nothing: the containers run on for the next one.
 
 mod ended;
+mod isolating;
 mod keeper;
 mod link;
 mod logs;
@@ -39,6 +40,8 @@ use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 use secrets::Keys;
 
+pub use crate::cgroup::PROCESSES;
+pub use crate::isolation::{FIRST_ID, IDS};
 pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
@@ -86,6 +89,19 @@ pub enum Groups {
     Never,
 }
 
+/// Whether containers are kept apart from the host and from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolate {
+    /// They aren't: they run as this program's user and see what it sees.
+    Never,
+    /// As far as this host lets us.
+    WhereItCan {
+        /// The first of the [`IDS`] ids of the host that their users have, if this program is root; [`FIRST_ID`] unless there
+        /// is a reason. Nobody else may have them.
+        first_id: u32,
+    },
+}
+
 /// How an executor is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -102,6 +118,8 @@ pub struct Settings {
     pub shim: Vec<OsString>,
     /// Where control groups are made; [`Groups::Own`] unless there is a reason.
     pub groups: Groups,
+    /// Whether containers are isolated; [`Isolate::Never`] unless it is said.
+    pub isolate: Isolate,
     /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
     pub log_bytes: u64,
     /// Longest time between probes of a monitor before its first success; 0.5 s by default. The first ones follow each
@@ -124,6 +142,7 @@ impl Settings {
             ports: HOST_PORTS,
             shim,
             groups: Groups::Own,
+            isolate: Isolate::Never,
             log_bytes: LOG_BYTES,
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),
@@ -155,7 +174,14 @@ impl Executor {
     /// `OpenError` if somebody else has the folder, or it can't be read and written.
     pub async fn open(settings: Settings) -> Result<(Self, mpsc::Receiver<Container>), OpenError> {
         let opened = blocking(move || open::open(settings)).await?;
-        let shared = Arc::new(Shared::new(opened.settings, opened.ports, opened.ended, opened.cgroups));
+        let found = opened.found;
+        let shared = Arc::new(Shared::new(
+            opened.settings,
+            opened.ports,
+            opened.ended,
+            opened.cgroups,
+            opened.isolating,
+        ));
         let executor = Self {
             shared: Arc::clone(&shared),
             tasks: Mutex::new(JoinSet::new()),
@@ -163,7 +189,7 @@ impl Executor {
             self_tests: AtomicU64::new(0),
             _lock: opened.lock,
         };
-        for found in opened.found {
+        for found in found {
             let guid = found.container.instance_guid;
             let trial = is_trial(&executor.shared.settings.cell_id, guid);
             executor.keep(found.container, found.ports, trial, found.begin);
@@ -173,6 +199,7 @@ impl Executor {
         }
         let (sender, receiver) = mpsc::channel(EVENTS);
         executor.spawn(async move { shared.forward(sender).await });
+        executor.try_isolation().await;
         Ok((executor, receiver))
     }
 

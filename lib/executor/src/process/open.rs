@@ -15,12 +15,13 @@ use rustix::process::Signal;
 use schemas::container::{Container, ContainerState, NetInfo, PortMapping};
 use schemas::names::InstanceGuid;
 
-use super::Settings;
 use super::ended::{self, ENDED_BYTES, Ended};
+use super::isolating::Isolating;
 use super::keeper::Begin;
 use super::link::Link;
 use super::ports::Ports;
-use crate::cgroup::{self, Cgroups};
+use super::{Isolate, Settings};
+use crate::cgroup::{self, Cgroups, Limiter};
 use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::{clock, host, processes};
 
@@ -58,6 +59,7 @@ pub(super) struct Opened {
     pub(super) ports: Ports,
     pub(super) ended: Ended,
     pub(super) cgroups: Option<Cgroups>,
+    pub(super) isolating: Isolating,
     pub(super) lock: OwnedFd,
     pub(super) found: Vec<Found>,
 }
@@ -89,14 +91,23 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     empty_trash(&settings.data).map_err(unusable(&settings.data))?;
     let ended = Ended::open(&settings.data, clock::wall(), ENDED_BYTES).map_err(unusable(&settings.data))?;
     let cgroups = cgroups(&settings);
+    let limiter = match settings.isolate {
+        Isolate::Never => Limiter::default(),
+        Isolate::WhereItCan { .. } => {
+            Limiter::open(cgroups.as_ref(), &settings.groups, &settings.cell_id, &settings.data)
+        }
+    };
+    let isolating = Isolating::new(limiter);
     let containers = settings.data.join("containers");
     let mut found = vec![];
     for entry in fs::read_dir(&containers).map_err(unusable(&containers))? {
         let path = entry.map_err(unusable(&containers))?.path();
-        found.extend(adopt(&settings.data, &ended, cgroups.as_ref(), &path).map_err(unusable(&path))?);
+        found.extend(
+            adopt(&settings.data, &ended, cgroups.as_ref(), &isolating, &path).map_err(unusable(&path))?,
+        );
     }
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
-    Ok(Opened { settings, ports, ended, cgroups, lock, found })
+    Ok(Opened { settings, ports, ended, cgroups, isolating, lock, found })
 }
 
 /// Finds out whether there can be control groups, and says what follows.
@@ -133,12 +144,19 @@ fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
 }
 
 /// Takes in one folder; none if it holds no container.
-fn adopt(data: &Path, ended: &Ended, cgroups: Option<&Cgroups>, path: &Path) -> io::Result<Option<Found>> {
+fn adopt(
+    data: &Path,
+    ended: &Ended,
+    cgroups: Option<&Cgroups>,
+    isolating: &Isolating,
+    path: &Path,
+) -> io::Result<Option<Found>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let folder = Folder::new(path.to_owned());
     let group = cgroups.map(|cgroups| cgroups.group(name));
     if ended.has_log_of(name, &folder) {
         group.as_deref().map_or(Ok(()), cgroup::remove)?;
+        isolating.limits(name, group.as_deref()).remove()?;
         remove(data, path)?;
         return Ok(None);
     }
@@ -162,6 +180,7 @@ fn adopt(data: &Path, ended: &Ended, cgroups: Option<&Cgroups>, path: &Path) -> 
                 cgroup::kill(group)?;
                 cgroup::remove(group)?;
             }
+            isolating.limits(name, group.as_deref()).remove()?;
             remove(data, path)?;
             return Ok(None);
         }
@@ -191,7 +210,8 @@ fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
             ContainerState::Initializing
         }
     };
-    let Spec { recipe, net, cgroup, .. } = spec;
+    let Spec { recipe, net, cgroup, plan, .. } = spec;
+    let limits = plan.map(|plan| plan.limits).unwrap_or_default();
     let container = Container {
         instance_guid: recipe.instance_guid,
         work: recipe.work.clone(),
@@ -204,7 +224,7 @@ fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
         remove(data, folder.path())?;
         return Ok(Found { container, ports: vec![], begin: Begin::Create(Box::new(recipe)) });
     }
-    Ok(Found { container, ports: net.ports.into_vec(), begin: Begin::Adopt { link, cgroup } })
+    Ok(Found { container, ports: net.ports.into_vec(), begin: Begin::Adopt { link, cgroup, limits } })
 }
 
 /// The state of a container, as its folder has it.

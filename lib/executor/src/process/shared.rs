@@ -10,6 +10,7 @@ use schemas::names::InstanceGuid;
 
 use super::Settings;
 use super::ended::Ended;
+use super::isolating::Isolating;
 use super::ports::Ports;
 use crate::cgroup::Cgroups;
 use crate::folder::Folder;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) ended: Ended,
     /// Where control groups are made, if that is possible.
     pub(super) cgroups: Option<Cgroups>,
+    /// What containers are isolated by.
+    pub(super) isolating: Isolating,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
     /// Woken when there is something to announce.
@@ -71,12 +74,19 @@ pub(super) async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send +
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings, ports: Ports, ended: Ended, cgroups: Option<Cgroups>) -> Self {
+    pub(super) fn new(
+        settings: Settings,
+        ports: Ports,
+        ended: Ended,
+        cgroups: Option<Cgroups>,
+        isolating: Isolating,
+    ) -> Self {
         Self {
             settings,
             creating: Semaphore::new(CREATED_AT_ONCE),
             ended,
             cgroups,
+            isolating,
             ports: Mutex::new(ports),
             register: Mutex::default(),
             changed: Notify::new(),

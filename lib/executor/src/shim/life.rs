@@ -2,15 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::future::pending;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -20,14 +21,16 @@ use tokio_util::sync::CancellationToken;
 use schemas::action::Action;
 use schemas::container::{RunResult, WorkKey};
 use schemas::health::{MonitorHealth, Probe};
+use schemas::isolation::Wall;
 use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
 
 use super::log::Log;
 use super::output::Sink;
-use super::perform::{Failure, Performer, Scope};
+use super::perform::{Failure, MIB, Performer, Scope};
 use super::reaper::Reaper;
-use super::{complain, hint, orders, report, stop_ordered};
+use super::{Home, complain, hint, orders, report, stop_ordered};
 use crate::folder::{Folder, Spec, Status};
+use crate::isolation;
 use crate::{clock, processes};
 
 /// Longest probe of a monitor. A monitor that hangs is a monitor that fails.
@@ -37,6 +40,10 @@ const KILL_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a container's first probe. Each is twice as long as the one before, up to the interval that is set: most
 /// are healthy a moment after they start, and somebody waits for them.
 const FIRST_PROBE_PAUSE: Duration = Duration::from_millis(10);
+/// How often a container's disk is looked at, at the most.
+const DISK_LOOK: Duration = Duration::from_secs(1);
+/// How many times as long as a look the pause after it is, at the least.
+const DISK_SHARE: u32 = 20;
 /// How long output may outlive the last process: only somebody outside of the tree can hold it longer.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -71,12 +78,13 @@ impl End {
 }
 
 /// Runs a container to its end, and writes down how it ended.
-pub(super) async fn live(folder: Folder, spec: Spec) -> io::Result<()> {
+pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
     let orders = orders()?;
     let mut told_to_end = signal(SignalKind::terminate())?;
     let reaper = Reaper::start()?;
+    let Home { folder, work, inside } = home;
     let log = Sink::Log(Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes))));
-    let performer = Performer::new(spec.clone(), folder.work(), Rc::clone(&reaper));
+    let performer = Performer::new(spec.clone(), work, inside, Rc::clone(&reaper));
     let (health, complained) = (RefCell::default(), Cell::new(false));
     let life = Life { folder, spec, reaper, performer, log, health, complained };
 
@@ -85,6 +93,7 @@ pub(super) async fn live(folder: Folder, spec: Spec) -> io::Result<()> {
         biased;
         ordered = stop_ordered(&orders) => ordered.map(|()| End::Stopped),
         _ = told_to_end.recv() => Ok(End::Failed("the shim of the container was killed by signal 15 (TERM)".into(), None)),
+        reason = life.over_disk() => Ok(End::unhealthy(reason)),
         end = life.recipe() => end,
     };
     let end =
@@ -97,6 +106,28 @@ pub(super) async fn live(folder: Folder, spec: Spec) -> io::Result<()> {
 }
 
 impl Life {
+    /// Waits until the container uses more disk than it may: says so.
+    async fn over_disk(&self) -> String {
+        let limit_mb = self.spec.recipe.resources.disk_mb;
+        if limit_mb == 0 || !self.spec.plan.as_ref().is_some_and(|plan| plan.has(Wall::Disk)) {
+            return pending().await;
+        }
+        let folders = isolation::counted(self.folder.path());
+        loop {
+            let (begun, folders) = (Instant::now(), folders.clone());
+            match tokio::task::spawn_blocking(move || isolation::used(&folders)).await {
+                Ok(Ok(bytes)) if bytes > limit_mb.saturating_mul(MIB) => {
+                    return format!("out of disk (limit {limit_mb} MiB)");
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => complain(&format!("cannot see how much disk is used: {error}")),
+                Err(error) => complain(&format!("cannot look how much disk is used: {error}")),
+            }
+            // A container with very many files is looked through less often.
+            sleep(DISK_LOOK.max(begun.elapsed() * DISK_SHARE)).await;
+        }
+    }
+
     /// Runs setup, action and monitor.
     async fn recipe(&self) -> io::Result<End> {
         let recipe = &self.spec.recipe;
@@ -260,7 +291,7 @@ impl Life {
             End::Done if self.spec.recipe.result_file.is_empty() => {
                 RunResult::Succeeded { result: String::new() }
             }
-            End::Done => match result_file(&self.folder.work().join(&self.spec.recipe.result_file)) {
+            End::Done => match result_file(&self.folder.work(), &self.spec.recipe.result_file) {
                 Ok(result) => RunResult::Succeeded { result },
                 Err(reason) => failed(&reason, Some(0)),
             },
@@ -268,13 +299,14 @@ impl Life {
     }
 }
 
-/// The content of a task's result file.
-fn result_file(path: &Path) -> Result<String, String> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+/// The content of a task's result file, which is within its work directory whatever links the task makes.
+fn result_file(work: &Path, path: &str) -> Result<String, String> {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let unreadable = |error: io::Error| format!("cannot read the result file {name}: {error}");
-    // Not to wait: a task may have made a pipe of that name.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+    let file = open_within(work, path).map_err(|error| match error {
+        Errno::XDEV | Errno::LOOP => format!("the result file {name} leads out of the work directory"),
+        error => unreadable(error.into()),
+    })?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(format!("the result file {name} is not a file"));
     }
@@ -285,4 +317,13 @@ fn result_file(path: &Path) -> Result<String, String> {
         return Err(format!("result file is larger than {TASK_RESULT_BYTES} bytes"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Opens a file of a container. A link may lead about in the folder, and not out of it.
+fn open_within(folder: &Path, path: &str) -> rustix::io::Result<File> {
+    let at = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    // Not to wait: a task may have made a pipe of that name.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(at, path, flags, Mode::empty(), resolve)?.into())
 }

@@ -16,10 +16,11 @@ mod output;
 mod perform;
 mod reaper;
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::io::Errno;
@@ -28,6 +29,7 @@ use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::folder::{Folder, Spec, Status};
+use crate::isolation::{self, Inside, Plan};
 use crate::{cgroup, opened, processes};
 
 /// Is set where a shim was started without huge pages, and what it starts is to have them: the allocator reads it before the
@@ -38,29 +40,72 @@ pub(crate) const WITHOUT_HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 const FIRST_INHERITED: i32 = 3;
 
 /// Runs the container of a folder that an executor made, to its end. This process should do nothing else, and have
-/// no children: its standard input and output are the pipes of that executor.
+/// no children: its standard input and output are the pipes of that executor. An isolated container takes more programs than
+/// one, and `stage` says which this is: whoever starts it first gives none.
 ///
 /// It ends with failure if it could not do so and write down how the container ended; the reason is on the standard
 /// error.
 #[must_use]
-pub fn run(container_dir: &Path) -> ExitCode {
-    match serve(container_dir) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&error);
-            ExitCode::FAILURE
+pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
+    let end = match stage.and_then(OsStr::to_str) {
+        None => begin(container_dir),
+        Some(isolation::INIT) => live_inside(container_dir),
+        Some(isolation::PROGRAM) => return isolation::become_program(),
+        Some(other) => Err(io::Error::other(format!(
+            "{other:?} is no stage of a shim: use none, {}, or {}",
+            isolation::INIT,
+            isolation::PROGRAM
+        ))),
+    };
+    end.unwrap_or_else(|error| {
+        complain(&error);
+        ExitCode::FAILURE
+    })
+}
+
+/// Where a container lives: its folder as this program reaches it, and what it has to itself.
+struct Home {
+    folder: Folder,
+    /// The same as its programs see it: the work directory.
+    work: PathBuf,
+    inside: Option<(Plan, Inside)>,
+}
+
+fn begin(container_dir: &Path) -> io::Result<ExitCode> {
+    let folder = Folder::new(container_dir.canonicalize()?);
+    detach()?;
+    let spec = folder.spec()?;
+    confine(&spec);
+    match spec.plan.clone() {
+        Some(plan) if isolation::leaves_host(&plan) => isolation::lead(&plan),
+        plan => {
+            let inside = plan.map(|plan| (plan, Inside { root: None }));
+            live(spec, Home { work: folder.work(), folder, inside })
         }
     }
 }
 
-fn serve(container_dir: &Path) -> io::Result<()> {
-    let folder = Folder::new(container_dir.canonicalize()?);
-    detach()?;
-    let mut spec = folder.spec()?;
+/// Is the first process of a container that has its own namespaces.
+fn live_inside(container_dir: &Path) -> io::Result<ExitCode> {
+    rustix::process::chdir(container_dir)?;
+    // It was started by another path than that of its program, and would be called by that.
+    rustix::thread::set_name(c"shim")?;
+    // Whoever is root in the container owns its folder, and nothing on the way there.
+    let folder = Folder::new(PathBuf::from("."));
+    let spec = folder.spec()?;
+    let plan = spec.plan.clone().ok_or_else(|| io::Error::other("this container is not isolated"))?;
+    let inside = isolation::enter(&plan, &spec.recipe.instance_guid.to_string())?;
+    let work = match inside.root {
+        Some(_) => isolation::WORK.into(),
+        None => std::env::current_dir()?.join("work"),
+    };
+    live(spec, Home { folder, work, inside: Some((plan, inside)) })
+}
+
+fn live(mut spec: Spec, home: Home) -> io::Result<ExitCode> {
     opened::in_shim(&mut spec.recipe)?;
-    confine(&spec);
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    LocalSet::new().block_on(&runtime, life::live(folder, spec))
+    LocalSet::new().block_on(&runtime, life::live(home, spec)).map(|()| ExitCode::SUCCESS)
 }
 
 /// Leaves the session, the directory and the descriptors of the rep, and becomes the parent of all orphans below.
@@ -92,6 +137,9 @@ fn confine(spec: &Spec) {
     }
     if let Some(group) = &spec.cgroup {
         try_to("enter the control group of the container", cgroup::enter(group));
+    }
+    if let Some(plan) = &spec.plan {
+        try_to("enter the groups that limit the container", plan.limits.enter());
     }
     if spec.nice > 0 {
         try_to("lower the priority of the container", be_nice(spec.nice));
@@ -142,6 +190,6 @@ fn orders() -> io::Result<pipe::Receiver> {
 }
 
 /// Tells the executor what is wrong with the shim itself. If even that can't be written, there is nobody left to hear it.
-fn complain(what: &dyn Display) {
+pub(crate) fn complain(what: &dyn Display) {
     writeln!(io::stderr(), "{what}").ok();
 }

@@ -1,19 +1,22 @@
 //! Actions, one rule each (docs/model.md, "Containers"): run, timeout, try, parallel, serial, codependent, emit
 //! progress.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{LocalBoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
+use rustix::io::Errno;
 use rustix::process::{Signal, WaitStatus};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -21,18 +24,22 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
+use schemas::isolation::Wall;
 
 use super::complain;
 use super::log::Source;
 use super::output::{Output, Sink};
 use super::reaper::Reaper;
 use crate::folder::Spec;
+use crate::isolation::{self, Inside, NotStarted, Plan, Wish};
 use crate::{environment, processes};
 
 /// Pause between looks at processes that were told to end.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Bytes in a MiB.
+pub(super) const MIB: u64 = 1024 * 1024;
 /// Signals by name; the others are named by number alone.
-const SIGNALS: [(Signal, &str); 14] = [
+const SIGNALS: [(Signal, &str); 15] = [
     (Signal::HUP, "HUP"),
     (Signal::INT, "INT"),
     (Signal::QUIT, "QUIT"),
@@ -47,6 +54,7 @@ const SIGNALS: [(Signal, &str); 14] = [
     (Signal::PIPE, "PIPE"),
     (Signal::TERM, "TERM"),
     (Signal::XCPU, "XCPU"),
+    (Signal::XFSZ, "XFSZ"),
 ];
 
 /// How an action did not end well.
@@ -106,6 +114,10 @@ impl<'a> Scope<'a> {
 pub(super) struct Performer {
     spec: Spec,
     work: PathBuf,
+    /// What the container has to itself; none: it isn't isolated.
+    inside: Option<(Plan, Inside)>,
+    /// Programs of it that were killed for want of memory, as far as that is known.
+    kills: Cell<u64>,
     reaper: Rc<Reaper>,
     copies: RefCell<JoinSet<()>>,
 }
@@ -118,8 +130,8 @@ struct Program {
 }
 
 impl Performer {
-    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>) -> Self {
-        Self { spec, work, reaper, copies: RefCell::default() }
+    pub(super) fn new(spec: Spec, work: PathBuf, inside: Option<(Plan, Inside)>, reaper: Rc<Reaper>) -> Self {
+        Self { spec, work, inside, kills: Cell::default(), reaper, copies: RefCell::default() }
     }
 
     /// Performs an action to its end.
@@ -234,7 +246,7 @@ impl Performer {
             return Err(Failure::Interrupted);
         }
         let started = self.start(run, &scope.sink);
-        let mut program = started.map_err(|error| Failure::Reason(self.not_started(run, &error)))?;
+        let mut program = started.map_err(Failure::Reason)?;
         if let Some(begun) = scope.begun {
             begun.notify_one();
         }
@@ -251,23 +263,17 @@ impl Performer {
                 complain(&format!("cannot read output: {error}"));
             }
         }
-        end.map_or(Err(Failure::Interrupted), judge)
+        end.map_or(Err(Failure::Interrupted), |status| self.judge(status))
     }
 
-    /// Starts a program in a process group of its own.
-    fn start(&self, run: &Run, sink: &Sink) -> io::Result<Program> {
+    /// Starts a program in a process group of its own; else says why it could not be.
+    fn start(&self, run: &Run, sink: &Sink) -> Result<Program, String> {
         let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
-        let inherited = |name: &str| std::env::var(name).ok();
-        let mut child = Command::new(&run.path)
-            .args(&run.args)
-            .current_dir(self.work.join(&run.dir))
-            .env_clear()
-            .envs(environment::of(&self.spec, &self.work, inherited, &run.env))
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(output())
-            .stderr(output())
-            .spawn()?;
+        let (stdout, stderr) = (output(), output());
+        let mut child = match &self.inside {
+            None => self.start_plainly(run, stdout, stderr)?,
+            Some((plan, inside)) => self.start_inside(run, plan, inside, stdout, stderr)?,
+        };
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
         let end = self.reaper.expect(pid);
         let pipes = [
@@ -285,17 +291,87 @@ impl Performer {
         Ok(Program { pid, end, outputs })
     }
 
-    /// Why a program could not be started: the system has one word for all that may be missing.
-    fn not_started(&self, run: &Run, error: &io::Error) -> String {
+    /// Starts a program as whoever this shim is.
+    fn start_plainly(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let dir = self.work.join(&run.dir);
-        match dir.metadata() {
-            Ok(found) if found.is_dir() => format!("cannot start {}: {error}", run.path),
-            Ok(_) => format!("working directory `{}` is not a directory", run.dir),
-            Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {
-                format!("working directory `{}` does not exist", run.dir)
-            }
-            Err(wrong) => format!("cannot use the working directory `{}`: {wrong}", run.dir),
+        let started = Command::new(&run.path)
+            .args(&run.args)
+            .current_dir(&dir)
+            .env_clear()
+            .envs(self.environment(run))
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn();
+        // The system has one word for all that may be missing.
+        started.map_err(|error| match dir.metadata() {
+            Ok(found) if found.is_dir() => cannot_start(run, &error),
+            Ok(_) => no_directory(run, Some(Errno::NOTDIR.raw_os_error()), ""),
+            Err(wrong) => no_directory(run, wrong.raw_os_error(), &wrong.to_string()),
+        })
+    }
+
+    /// Starts a program that gives up every right first.
+    fn start_inside(
+        &self,
+        run: &Run,
+        plan: &Plan,
+        inside: &Inside,
+        stdout: Stdio,
+        stderr: Stdio,
+    ) -> Result<Child, String> {
+        let failed = |error: io::Error| cannot_start(run, &error);
+        let (ours, its) = UnixStream::pair().map_err(failed)?;
+        // Of our own arguments the first two say that this program is a shim, and whose.
+        let arguments = std::env::args_os().skip(1).take(2);
+        let child = isolation::again()
+            .args(arguments)
+            .arg(isolation::PROGRAM)
+            .env_clear()
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn()
+            .map_err(failed)?;
+        let wish = Wish {
+            plan: plan.clone(),
+            root: inside.root.clone(),
+            path: run.path.clone(),
+            args: run.args.clone(),
+            environment: self.environment(run),
+            dir: self.work.join(&run.dir),
+            user: String::new(),
+            file_bytes: self.file_bytes(plan),
+        };
+        match isolation::exchange(ours, &wish).map_err(failed)? {
+            Ok(()) => Ok(child),
+            Err(NotStarted::Dir(number, text)) => Err(no_directory(run, number, &text)),
+            Err(NotStarted::Other(why)) => Err(format!("cannot start {}: {why}", run.path)),
         }
+    }
+
+    fn environment(&self, run: &Run) -> BTreeMap<String, String> {
+        environment::of(&self.spec, &self.work, |name| std::env::var(name).ok(), &run.env)
+    }
+
+    /// Bytes of the largest file that a program may write.
+    fn file_bytes(&self, plan: &Plan) -> Option<u64> {
+        let disk_mb = self.spec.recipe.resources.disk_mb;
+        (plan.has(Wall::Disk) && disk_mb > 0).then(|| disk_mb.saturating_mul(MIB))
+    }
+
+    /// What the end of a program means. The kernel doesn't say to a program that it was killed for want of memory.
+    fn judge(&self, status: WaitStatus) -> Result<(), Failure> {
+        let done = judge(status);
+        let Some((plan, _)) = self.inside.as_ref().filter(|_| done.is_err()) else { return done };
+        let kills = plan.limits.kills();
+        if kills > self.kills.replace(kills) {
+            let limit = self.spec.recipe.resources.memory_mb;
+            return Err(Failure::Reason(format!("out of memory (limit {limit} MiB)")));
+        }
+        done
     }
 
     /// Copies an output for as long as anybody writes to it: a program that detached itself may outlive its starter.
@@ -337,6 +413,19 @@ impl Performer {
             }
             sleep(LOOK_PAUSE).await;
         }
+    }
+}
+
+fn cannot_start(run: &Run, error: &io::Error) -> String {
+    format!("cannot start {}: {error}", run.path)
+}
+
+/// Why a program can't begin in its directory, by the number of the system's error.
+fn no_directory(run: &Run, number: Option<i32>, text: &str) -> String {
+    match number.map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => format!("working directory `{}` does not exist", run.dir),
+        Some(Errno::NOTDIR) => format!("working directory `{}` is not a directory", run.dir),
+        Some(_) | None => format!("cannot use the working directory `{}`: {text}", run.dir),
     }
 }
 

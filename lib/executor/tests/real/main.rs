@@ -4,6 +4,7 @@
 mod actions;
 mod adoption;
 mod groups;
+mod isolation;
 mod kills;
 mod life;
 mod logs;

@@ -1,0 +1,85 @@
+//! The second of the three programs, which is process 1 of its container: it makes the file system, and leaves the users
+//! of the host.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Instant;
+
+use nix::mount::MsFlags;
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{Gid, Uid, chown};
+
+use schemas::isolation::Wall;
+
+use super::mounts::{HARMLESS, fresh, keep_to_ourselves};
+use super::outer::{LIMIT, LOOK, named};
+use super::plan::Plan;
+use super::{loopback, tree, users};
+
+/// The first process of a container, in what the container has to itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    /// Where the file system of the container is, from its folder, where its first process is; none: it has the host's.
+    pub(crate) root: Option<PathBuf>,
+}
+
+/// Goes in, with the folder of the container as its working directory.
+pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<Inside> {
+    if plan.has(Wall::Hostname) {
+        rustix::system::sethostname(name.as_bytes())
+            .map_err(|error| named("name the container", error.into()))?;
+    }
+    if plan.own_network {
+        loopback::up().map_err(|error| named("open the network of the container", error))?;
+    }
+    let root = plan.has(Wall::Files).then(|| own_files(plan)).transpose()?;
+    if let Some(first) = plan.first_id {
+        give_away(plan, root.as_deref(), first)?;
+        leave_users()?;
+    }
+    Ok(Inside { root })
+}
+
+fn own_files(plan: &Plan) -> io::Result<PathBuf> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| named("leave the mounts of the host", error.into()))?;
+    keep_to_ourselves()?;
+    if plan.has(Wall::Processes) {
+        // This program looks for processes there, too.
+        fresh("proc", Path::new("/proc"), HARMLESS | MsFlags::MS_NOEXEC, "")?;
+    }
+    tree::make(plan)?;
+    Ok(tree::ROOT.into())
+}
+
+/// Gives the folder to who is root in the container, and what programs write in to who runs them.
+fn give_away(plan: &Plan, root: Option<&Path>, first: u32) -> io::Result<()> {
+    let owner = match root {
+        Some(root) => users::find(&root.join("etc"), plan.user())?,
+        None => users::find(Path::new("/etc"), "root")?,
+    };
+    let give = |path: &str, user: u32, group: u32| {
+        chown(path, Some(Uid::from_raw(first + user)), Some(Gid::from_raw(first + group)))
+            .map_err(|error| named(&format!("give {path} to the container"), error.into()))
+    };
+    give("work", owner.id, owner.group)?;
+    [".", "log"].into_iter().try_for_each(|path| give(path, 0, 0))
+}
+
+/// Leaves the users of the host, waits until the outer program has said which ones there are instead, and is their root.
+fn leave_users() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| named("leave the users of the host", error.into()))?;
+    let end = Instant::now() + LIMIT;
+    while fs::read_to_string("/proc/self/uid_map")?.trim().is_empty() {
+        if Instant::now() > end {
+            return Err(io::Error::other("the container got no users"));
+        }
+        sleep(LOOK);
+    }
+    let (user, group) = (Uid::ROOT, Gid::ROOT);
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)?;
+    Ok(())
+}

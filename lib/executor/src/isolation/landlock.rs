@@ -1,0 +1,42 @@
+//! Landlock: the kernel holds a program in what it may read and write, whatever it becomes, and keeps it from the sockets
+//! without a file that other programs of the host have.
+
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, Scope,
+};
+
+use super::WORK;
+
+/// What is known of it; an older kernel does less of that.
+const KNOWN: ABI = ABI::V6;
+/// Where programs may write, unless what is mounted there refuses it.
+const WRITTEN: [&str; 6] = [WORK, "/tmp", "/var/tmp", "/run", "/dev", "/proc"];
+
+/// Whether this kernel has it.
+pub(super) fn is_there() -> bool {
+    let made = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::Execute)
+        .and_then(Ruleset::create);
+    made.is_ok()
+}
+
+/// Holds this program and all that it starts or becomes.
+pub(super) fn hold() -> io::Result<()> {
+    let (read, all) = (AccessFs::from_read(KNOWN), AccessFs::from_all(KNOWN));
+    let rules = Ruleset::default().handle_access(all).map_err(io::Error::other)?;
+    let rules = rules.scope(Scope::AbstractUnixSocket).map_err(io::Error::other)?;
+    let mut rules = rules.create().map_err(io::Error::other)?;
+    let root = PathFd::new("/").map_err(io::Error::other)?;
+    rules = rules.add_rule(PathBeneath::new(root, read)).map_err(io::Error::other)?;
+    for path in WRITTEN.into_iter().filter(|path| Path::new(path).exists()) {
+        let beneath = PathBeneath::new(PathFd::new(path).map_err(io::Error::other)?, all);
+        rules = rules.add_rule(beneath).map_err(io::Error::other)?;
+    }
+    rules.restrict_self().map_err(io::Error::other)?;
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The loopback device of a network of one's own: it is there, and down.
+
+use std::io;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+
+/// It is the first device of every network.
+const DEVICE: i32 = 1;
+/// `RTM_NEWLINK`: sets what is said of a device.
+const SET_LINK: u16 = 16;
+/// `NLM_F_REQUEST | NLM_F_ACK`.
+const ASK: u16 = 1 | 4;
+/// `NLMSG_ERROR`, which says that all went well, too.
+const OUTCOME: u16 = 2;
+/// `IFF_UP`.
+const UP: u32 = 1;
+
+/// Switches it on.
+pub(super) fn up() -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    // The first protocol of the family is that of devices and routes.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    sendto(&socket, &question(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut answer = [0_u8; 1024];
+    let (count, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    outcome(&answer[..count])
+}
+
+/// A header (length, kind, flags, number, sender) and a link (family, type, device, flags, which flags).
+fn question() -> Vec<u8> {
+    let mut bytes = vec![];
+    bytes.extend(32_u32.to_ne_bytes());
+    bytes.extend(SET_LINK.to_ne_bytes());
+    bytes.extend(ASK.to_ne_bytes());
+    bytes.extend(1_u32.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes());
+    bytes.extend(DEVICE.to_ne_bytes());
+    bytes.extend(UP.to_ne_bytes());
+    bytes.extend(UP.to_ne_bytes());
+    bytes
+}
+
+fn outcome(answer: &[u8]) -> io::Result<()> {
+    let odd = || io::Error::other("the kernel answers in an unknown way");
+    let kind: [u8; 2] = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).ok_or_else(odd)?;
+    let number: [u8; 4] = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).ok_or_else(odd)?;
+    match (u16::from_ne_bytes(kind), i32::from_ne_bytes(number)) {
+        (OUTCOME, 0) => Ok(()),
+        (OUTCOME, number) => Err(io::Error::from_raw_os_error(-number)),
+        (_, _) => Err(odd()),
+    }
+}

@@ -1,0 +1,57 @@
+//! What is to be done to keep one container apart.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use schemas::isolation::{Isolation, Wall};
+
+use crate::cgroup::Limits;
+
+/// The file system that a container gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Tree {
+    /// What programs need of the host's.
+    Host,
+    /// This folder's.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Who runs programs that name nobody.
+        user: String,
+    },
+}
+
+/// How one container is kept apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// The walls that it gets. One that can't be had fails the container.
+    pub(crate) walls: Isolation,
+    /// The first id that its users have on the host; none: all of them are the rep's own user.
+    pub(crate) first_id: Option<u32>,
+    /// Its file system.
+    pub(crate) tree: Tree,
+    /// Whether it has a network of its own, which leads nowhere.
+    pub(crate) own_network: bool,
+    /// The groups that limit it.
+    pub(crate) limits: Limits,
+    /// Programs of the host that it may need beside those that every container sees.
+    pub(crate) programs: Vec<PathBuf>,
+}
+
+impl Plan {
+    /// Whether it gets this wall.
+    pub(crate) const fn has(&self, wall: Wall) -> bool {
+        self.walls.has(wall)
+    }
+
+    /// Who runs programs that name nobody.
+    pub(crate) fn user(&self) -> &str {
+        match &self.tree {
+            Tree::Host => super::OWNER,
+            Tree::Folder { user, .. } if user.is_empty() => "root",
+            Tree::Folder { user, .. } => user,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The file system of a container, below `root` in its folder. Nothing of it can be written but the working directory,
+//! `/tmp`, `/var/tmp`, `/run` and `/dev/shm`.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::mount::MsFlags;
+
+use super::mounts::{HARMLESS, fresh, only_read, restrict, show, show_alone, show_to_read};
+use super::outer::named;
+use super::plan::{Plan, Tree};
+use super::{WORK, users};
+
+/// Where it is, in the folder of the container: who is root in a container may not see the way to that folder.
+pub(super) const ROOT: &str = "root";
+/// What programs need of the host.
+const OF_HOST: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"];
+/// What is often installed beside it.
+const ALSO_OF_HOST: &str = "/opt";
+/// Folders that every container has.
+const FOLDERS: [&str; 8] = [WORK, "/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp", "/root"];
+/// Devices that harm nobody.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// What `/dev` has beside them.
+const LINKS: [(&str, &str); 5] = [
+    ("ptmx", "pts/ptmx"),
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
+/// What `/proc` tells of the host and programs have no business with.
+const HIDDEN: [&str; 5] = ["kcore", "keys", "timer_list", "sysrq-trigger", "kmsg"];
+/// What of `/proc` changes the host.
+const NOT_WRITTEN: [&str; 4] = ["sys", "irq", "bus", "fs"];
+/// What a container's names are looked up by, taken from the host where an image has none.
+const NAMES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
+
+/// Makes the file system of a container in its folder, which is where we are. Mounts are kept to this namespace already.
+pub(super) fn make(plan: &Plan) -> io::Result<()> {
+    let (folder, root) = (Path::new("."), Path::new(ROOT));
+    fs::create_dir_all(root)?;
+    match &plan.tree {
+        Tree::Host => of_host(folder, root, plan),
+        Tree::Folder { path, .. } => of_folder(folder, root, path),
+    }
+    .map_err(|error| named("make the file system of the container", error))?;
+    devices(root).map_err(|error| named("make the devices of the container", error))?;
+    processes(root).map_err(|error| named("show the processes of the container", error))?;
+    if plan.first_id.is_some() {
+        // Who is not root of the host may not show a part of a file system that others are mounted upon.
+        show_alone(Path::new("/sys"), &root.join("sys"))?;
+        restrict(&root.join("sys"), HARMLESS | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY)?;
+    }
+    to_write(folder, root).map_err(|error| named("make what the container writes in", error))?;
+    Ok(())
+}
+
+/// What programs need of the host, to be read, and nothing else of it.
+fn of_host(folder: &Path, root: &Path, plan: &Plan) -> io::Result<()> {
+    fresh("tmpfs", root, HARMLESS, "mode=755,size=1m")?;
+    FOLDERS.iter().try_for_each(|path| fs::create_dir_all(within(root, path)))?;
+    for path in OF_HOST.into_iter().chain([ALSO_OF_HOST]) {
+        let at = within(root, path);
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_symlink() => symlink(fs::read_link(path)?, &at)?,
+            Ok(found) if found.is_dir() => {
+                fs::create_dir_all(&at)?;
+                show_to_read(Path::new(path), &at)?;
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    known_owner(folder, root)?;
+    for program in &plan.programs {
+        show_program(root, program)?;
+    }
+    only_read(root)
+}
+
+/// Has the container know who owns its working directory.
+fn known_owner(folder: &Path, root: &Path) -> io::Result<()> {
+    let read = |name: &str| fs::read_to_string(Path::new("/etc").join(name)).unwrap_or_default();
+    let (passwd, group) = users::with_owner(&read("passwd"), &read("group"));
+    fs::create_dir_all(folder.join("etc"))?;
+    for (name, text) in [("passwd", passwd), ("group", group)] {
+        let (own, at) = (folder.join("etc").join(name), root.join("etc").join(name));
+        fs::write(&own, text)?;
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o644))?;
+        if at.exists() {
+            show_to_read(&own, &at)?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows a program of the host where it is there, unless it is seen anyway.
+fn show_program(root: &Path, program: &Path) -> io::Result<()> {
+    let at = within(root, program);
+    if at.exists() || !program.is_file() {
+        return Ok(());
+    }
+    if let Some(parent) = at.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    File::create(&at)?;
+    show_to_read(program, &at)
+}
+
+/// The file system of a folder, with what every container has laid over it.
+fn of_folder(folder: &Path, root: &Path, path: &Path) -> io::Result<()> {
+    let over = folder.join("over");
+    FOLDERS.iter().try_for_each(|path| fs::create_dir_all(within(&over, path)))?;
+    fs::set_permissions(within(&over, "/root"), fs::Permissions::from_mode(0o700))?;
+    for name in NAMES.into_iter().filter(|name| Path::new(name).exists()) {
+        let at = within(&over, name);
+        fs::create_dir_all(over.join("etc"))?;
+        fs::copy(name, &at)?;
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o644))?;
+    }
+    let layers = format!("lowerdir={}:{}", escaped(&over), escaped(path));
+    fresh("overlay", root, HARMLESS | MsFlags::MS_RDONLY, &layers)
+}
+
+/// A path in the options of an overlay, which have signs of their own.
+fn escaped(path: &Path) -> String {
+    let text = path.display().to_string();
+    text.chars()
+        .flat_map(|sign| matches!(sign, ':' | ',' | '\\').then_some('\\').into_iter().chain([sign]))
+        .collect()
+}
+
+/// Devices that harm nobody, and terminals of its own.
+fn devices(root: &Path) -> io::Result<()> {
+    let dev = root.join("dev");
+    fresh("tmpfs", &dev, MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, "mode=755,size=64k")?;
+    for name in DEVICES {
+        let (from, at) = (Path::new("/dev").join(name), dev.join(name));
+        File::create(&at)?;
+        show(&from, &at)?;
+    }
+    for (name, to) in LINKS {
+        symlink(to, dev.join(name))?;
+    }
+    for name in ["pts", "shm"] {
+        fs::create_dir(dev.join(name))?;
+    }
+    let silent = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    fresh("devpts", &dev.join("pts"), silent, "newinstance,ptmxmode=0666,mode=0620")?;
+    fresh("tmpfs", &dev.join("shm"), HARMLESS | MsFlags::MS_NOEXEC, "mode=1777,size=64m")?;
+    only_read(&dev)
+}
+
+/// The processes of the container, and nothing of the host that could be changed.
+fn processes(root: &Path) -> io::Result<()> {
+    let proc = root.join("proc");
+    let silent = HARMLESS | MsFlags::MS_NOEXEC;
+    fresh("proc", &proc, silent, "")?;
+    for path in HIDDEN.map(|name| proc.join(name)).iter().filter(|path| path.exists()) {
+        show(Path::new("/dev/null"), path)?;
+    }
+    for path in NOT_WRITTEN.map(|name| proc.join(name)).iter().filter(|path| path.exists()) {
+        show(path, path)?;
+        restrict(path, silent | MsFlags::MS_RDONLY)?;
+    }
+    Ok(())
+}
+
+/// What can be written: folders of the container's own, on the disk that its limit counts.
+fn to_write(folder: &Path, root: &Path) -> io::Result<()> {
+    let tmp = folder.join("tmp");
+    fs::create_dir_all(&tmp)?;
+    fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777))?;
+    for (from, at) in [(folder.join("work"), WORK), (tmp.clone(), "/tmp"), (tmp, "/var/tmp")] {
+        let at = within(root, at);
+        show(&from, &at)?;
+        restrict(&at, HARMLESS)?;
+    }
+    fresh("tmpfs", &root.join("run"), HARMLESS, "mode=1777,size=16m")
+}
+
+/// A path of the container, as it is seen from outside.
+fn within(root: &Path, path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_a_container_is_within_its_root() {
+        assert_eq!(within(Path::new("/a"), "/b/c"), Path::new("/a/b/c"));
+        assert_eq!(escaped(Path::new("/a:b,c\\d")), "/a\\:b\\,c\\\\d");
+    }
+}

@@ -1,0 +1,139 @@
+//! Users of a container: by name, as `/etc/passwd` and `/etc/group` of its file system have them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Who owns the working directory of a container on the host's own file system, and runs its programs. Cloud Foundry's
+/// applications know the name.
+pub(crate) const OWNER: &str = "vcap";
+/// Its id in the container.
+const OWNER_ID: u32 = 2000;
+/// Who is root.
+const ROOT: &str = "root";
+
+/// A user of a container, with ids as they are in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) id: u32,
+    pub(super) group: u32,
+    /// The other groups that it is in.
+    pub(super) groups: Vec<u32>,
+    pub(super) home: String,
+}
+
+/// What the kernel is told to give a container so many ids from `first` on.
+pub(super) fn map(first: u32, count: u32) -> String {
+    format!("0 {first} {count}")
+}
+
+/// Finds a user: `NAME`, `ID`, and either with `:GROUP` behind it, by name or by number.
+///
+/// `etc` is the folder with `passwd` and `group`. A number need not stand there, and root neither.
+pub(super) fn find(etc: &Path, wanted: &str) -> io::Result<User> {
+    let passwd = fs::read_to_string(etc.join("passwd")).unwrap_or_default();
+    let group = fs::read_to_string(etc.join("group")).unwrap_or_default();
+    find_in(&passwd, &group, wanted)
+}
+
+fn find_in(passwd: &str, groups: &str, wanted: &str) -> io::Result<User> {
+    let (name, group) = wanted.split_once(':').map_or((wanted, None), |(name, group)| (name, Some(group)));
+    let number: Option<u32> = name.parse().ok();
+    let row = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|row| {
+        row.len() >= 6
+            && (row[0] == name
+                || (number.is_some() && row[2].parse().ok() == number && !is_name(passwd, name)))
+    });
+    let unknown = || io::Error::other(format!("the user {name} is not known in the container"));
+    let (id, own_group, home) = match (row, number) {
+        (Some(row), _) => (number_of(row[2])?, number_of(row[3])?, row[5].to_owned()),
+        (None, Some(number)) => (number, 0, "/".to_owned()),
+        (None, None) if name == ROOT => (0, 0, "/root".to_owned()),
+        (None, None) => return Err(unknown()),
+    };
+    let known = |row: &&str| row.split(':').count() >= 3;
+    let group_id = |row: &str| row.split(':').nth(2).map_or(Ok(0), number_of);
+    let group = match group {
+        None => own_group,
+        Some(group) => match groups.lines().filter(known).find(|row| row.split(':').next() == Some(group)) {
+            Some(row) => group_id(row)?,
+            None => group
+                .parse()
+                .map_err(|_| io::Error::other(format!("the group {group} is not known in the container")))?,
+        },
+    };
+    let member =
+        |row: &&str| row.split(':').nth(3).is_some_and(|members| members.split(',').any(|one| one == name));
+    let others: io::Result<Vec<u32>> = groups.lines().filter(known).filter(member).map(group_id).collect();
+    Ok(User { id, group, groups: others?, home })
+}
+
+fn is_name(passwd: &str, name: &str) -> bool {
+    passwd.lines().any(|line| line.split(':').next() == Some(name))
+}
+
+fn number_of(text: &str) -> io::Result<u32> {
+    text.parse().map_err(|_| io::Error::other(format!("{text:?} is no number of a user or group")))
+}
+
+/// The host's `passwd` and `group` with the owner of working directories, if it isn't there.
+pub(super) fn with_owner(passwd: &str, group: &str) -> (String, String) {
+    let ended = |text: &str| match text {
+        "" => String::new(),
+        text if text.ends_with('\n') => text.to_owned(),
+        text => format!("{text}\n"),
+    };
+    let (mut passwd, mut group) = (ended(passwd), ended(group));
+    // Its id is what counts: whoever else has that name here has another one, and is nobody in a container.
+    let others = |text: &str| {
+        text.lines()
+            .filter(|line| line.split(':').next() != Some(OWNER))
+            .fold(String::new(), |all, line| all + line + "\n")
+    };
+    (passwd, group) = (others(&passwd), others(&group));
+    passwd.push_str(&format!("{OWNER}:x:{OWNER_ID}:{OWNER_ID}::{}:/bin/sh\n", super::WORK));
+    group.push_str(&format!("{OWNER}:x:{OWNER_ID}:\n"));
+    (passwd, group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/bash\nwww-data:x:33:33:www:/var/www:/x\n77:x:900:901::/n:/x\n";
+    const GROUP: &str = "root:x:0:\nadm:x:4:www-data,other\nwww-data:x:33:\ntape:x:26:www-data\n";
+
+    #[test]
+    fn a_user_is_found_by_name_and_by_number() {
+        let found = |wanted: &str| {
+            let user = find_in(PASSWD, GROUP, wanted).unwrap();
+            (user.id, user.group, user.groups, user.home)
+        };
+        assert_eq!(found("www-data"), (33, 33, vec![4, 26], "/var/www".into()));
+        assert_eq!(found("www-data:adm"), (33, 4, vec![4, 26], "/var/www".into()));
+        assert_eq!(found("33:26").0, 33);
+        assert_eq!(found("33:26").1, 26);
+        assert_eq!(found("1234"), (1234, 0, vec![], "/".into()));
+        assert_eq!(found("1234:99").1, 99);
+        assert_eq!(found("77").0, 900, "a name of digits is a name");
+        assert_eq!(find_in("", "", "root").unwrap().id, 0);
+    }
+
+    #[test]
+    fn who_is_unknown_is_named() {
+        let said = |wanted: &str| find_in(PASSWD, GROUP, wanted).unwrap_err().to_string();
+        assert_eq!(said("vcap"), "the user vcap is not known in the container");
+        assert_eq!(said("root:vcap"), "the group vcap is not known in the container");
+        let odd = find_in("odd:x:many:0::/:/x\n", "", "odd").unwrap_err().to_string();
+        assert_eq!(odd, "\"many\" is no number of a user or group");
+    }
+
+    #[test]
+    fn the_owner_of_working_directories_is_always_known() {
+        let (passwd, group) = with_owner("root:x:0:0::/root:/bin/sh\nvcap:x:7:7::/:/x", GROUP);
+        let owner = find_in(&passwd, &group, OWNER).unwrap();
+        assert_eq!((owner.id, owner.group, owner.home.as_str()), (2000, 2000, "/home/vcap"));
+        assert_eq!(find_in(&passwd, &group, "root").unwrap().id, 0);
+    }
+}

@@ -1,0 +1,313 @@
+//! Containers that are kept apart: what they must be able to do, and what they must not, tried from inside.
+//!
+//! These tests are for who is root, as `muster rep` is where isolation counts. Whoever is not tries less.
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+
+use executor::process::{FIRST_ID, IDS, Isolate, PROCESSES, Settings};
+use schemas::container::{Recipe, RunResult};
+use schemas::isolation::{Isolation, Level, Wall};
+use schemas::names::InstanceGuid;
+use schemas::resources::Resources;
+
+use crate::support::{Cell, eventually, kill, lrp, processes_of, program, sh, task, variable};
+
+fn isolating(settings: Settings) -> Settings {
+    Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
+}
+
+async fn cell() -> Cell {
+    let cell = Cell::with(isolating).await;
+    let isolation = cell.executor.isolation();
+    assert!(
+        isolation.has(Wall::Files) && isolation.has(Wall::Processes),
+        "{isolation}: run these tests as root"
+    );
+    cell
+}
+
+/// What a program writes to its standard output in an isolated container, which must end well.
+async fn output_of(cell: &mut Cell, recipe: Recipe) -> Vec<String> {
+    let guid = cell.run(recipe);
+    let end = cell.completed(guid).await;
+    let log = cell.log(guid).await;
+    assert!(matches!(end, RunResult::Succeeded { .. }), "{end:?} {log:#?}");
+    log.iter().filter_map(|line| line.strip_prefix("OUT ")).map(str::to_owned).collect()
+}
+
+async fn output(cell: &mut Cell, script: &str) -> Vec<String> {
+    output_of(cell, task(sh(script))).await
+}
+
+fn folder(cell: &Cell, guid: InstanceGuid) -> PathBuf {
+    cell.root.path().join(format!("data/containers/{guid}"))
+}
+
+#[tokio::test]
+async fn it_is_somebody_else_in_a_world_of_its_own() {
+    let mut cell = cell().await;
+    let script = "id -u; id -un; pwd; echo $HOME; cat /proc/1/comm; ls /proc | grep -c '^[0-9]*$'; hostname";
+    let guid = cell.run(task(sh(script)));
+    cell.completed(guid).await;
+    let log = cell.log(guid).await;
+    let hostname = format!("OUT {guid}");
+    // Its own first process, the shell, and what of it is a program of its own.
+    let expected =
+        ["OUT 2000", "OUT vcap", "OUT /home/vcap", "OUT /home/vcap", "OUT shim", "OUT 4", &hostname];
+    assert_eq!(log, expected);
+    let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder(&cell, guid).join("work")).unwrap());
+    assert!((FIRST_ID..FIRST_ID + IDS).contains(&owner), "{owner} is nobody on this host");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn it_writes_where_it_should_and_nowhere_else() {
+    let mut cell = cell().await;
+    let secret = cell.root.path().join("secret");
+    fs::write(&secret, "of the host").unwrap();
+    let script = format!(
+        "echo a > mine && cat mine; echo b > /tmp/mine && cat /var/tmp/mine; echo c > /run/mine && cat /run/mine
+         for path in /etc/mine /usr/mine /mine /proc/sys/kernel/hostname /sys/mine /dev/mine; do
+             (echo x > $path) 2>/dev/null && echo \"$path is written\"
+         done
+         for path in {} {} /root/.bashrc /var/lib /srv /boot /etc/shadow /proc/kcore; do
+             cat $path 2>/dev/null; ls $path/* 2>/dev/null
+         done
+         exit 0",
+        secret.display(),
+        cell.root.path().join("data").display(),
+    );
+    assert_eq!(output(&mut cell, &script).await, ["a", "b", "c"]);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn it_has_no_rights_and_gets_none() {
+    let mut cell = cell().await;
+    let script = "grep -E 'Cap|NoNewPrivs|Seccomp:|Groups' /proc/self/status; ls /proc/self/fd | wc -l; ulimit -c
+        for attempt in 'mount -t tmpfs none /tmp' 'unshare -r true' 'unshare -m true' 'chroot / true' \
+                       'mknod /tmp/d c 1 3' 'chown root mine' 'nice -n -5 true' 'su -c true' 'kill -9 1' 'dmesg'; do
+            touch mine; $attempt >/dev/null 2>said && [ ! -s said ] && [ \"$attempt\" != 'kill -9 1' ] && echo \"$attempt works\"
+        done
+        kill -0 1 2>/dev/null && echo lives; exit 0";
+    let none = "0000000000000000";
+    let mut expected: Vec<String> = vec!["Groups:\t2000 ".into()];
+    expected.extend(["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:\t{none}")));
+    // Of the descriptors one is that of the folder which is listed.
+    expected.extend(["NoNewPrivs:\t1", "Seccomp:\t2", "4", "0"].map(str::to_owned));
+    let found = output(&mut cell, script).await;
+    let groups = found.iter().map(|line| if line.starts_with("Groups") { "Groups:\t2000 " } else { line });
+    assert_eq!(groups.collect::<Vec<_>>(), expected);
+    cell.end().await;
+}
+
+/// Calls by number on `x86_64`, with arguments that would do something where they are allowed.
+#[cfg(target_arch = "x86_64")]
+const CALLS: &[(&str, &str)] = &[
+    ("ptrace", "101, 0, 0, 0, 0"),
+    ("process_vm_readv", "310, 1, 0, 0, 0, 0, 0"),
+    ("keyctl", "250, 0, -3, 0, 0, 0"),
+    ("add_key", "248, 0, 0, 0, 0, 0"),
+    ("bpf", "321, 0, 0, 0"),
+    ("perf_event_open", "298, 0, 0, -1, -1, 0"),
+    ("userfaultfd", "323, 0"),
+    ("io_uring_setup", "425, 1, 0"),
+    ("unshare", "272, 0x10000000"),
+    ("setns", "308, 0, 0"),
+    ("mount", "165, 0, 0, 0, 0, 0"),
+    ("open_by_handle_at", "304, 0, 0, 0"),
+    ("clone with a namespace of users", "56, 0x10000011, 0, 0, 0, 0"),
+    ("kexec_load", "246, 0, 0, 0, 0"),
+    ("reboot", "169, 0, 0, 0, 0"),
+    ("init_module", "175, 0, 0, 0"),
+    ("settimeofday", "164, 0, 0"),
+    ("ioctl TIOCSTI", "16, 0, 0x5412, 0"),
+    ("a socket of virtual machines", "41, 40, 1, 0"),
+];
+
+#[cfg(target_arch = "x86_64")]
+#[tokio::test]
+async fn calls_that_nobody_needs_are_refused() {
+    let mut cell = cell().await;
+    // A perl is on every Debian. EPERM is 1, ENOSYS 38; 1 << 30 counts calls as another architecture does.
+    let mut script = String::new();
+    for (name, arguments) in CALLS {
+        script += &format!(
+            "$r = syscall({arguments}); print \"{name}: $r \", $!+0, \"\\n\" unless $r == -1 && $! == 1;"
+        );
+    }
+    script += "$r = syscall(435, 0, 0); print \"clone3: \", $!+0, \"\\n\" unless $! == 38;";
+    script += "$r = syscall((1 << 30) + 101, 0, 0, 0, 0); print \"x32: \", $!+0, \"\\n\" unless $! == 38;";
+    script += "print \"tried\\n\"";
+    assert_eq!(output_of(&mut cell, task(program("perl", &["-e", &script]))).await, ["tried"]);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_sockets_without_a_file_of_others_are_out_of_reach() {
+    let mut cell = cell().await;
+    if !cell.executor.isolation().has(Wall::Landlock) {
+        // An older kernel has no way to keep them apart; the cell says so.
+        assert_eq!(cell.executor.isolation().level(), Level::Degraded);
+        return;
+    }
+    let name = format!("muster-test-{}", std::process::id());
+    let _listens = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let script = format!(
+        "use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0); print connect(S, pack_sockaddr_un(\"\\0{name}\")) ? 'in' : 'out'"
+    );
+    assert_eq!(output_of(&mut cell, task(program("perl", &["-e", &script]))).await, ["out"]);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn an_environment_touches_no_program_that_has_rights() {
+    let mut cell = cell().await;
+    let script = "cat /proc/1/environ 2>/dev/null; echo $LD_PRELOAD $MUSTER_SECRETS";
+    let mut recipe = task(sh(script));
+    recipe.environment_variables = vec![variable("LD_PRELOAD", "/home/vcap/evil.so")];
+    let guid = cell.run(recipe);
+    cell.completed(guid).await;
+    let log = cell.log(guid).await;
+    assert!(log.contains(&"OUT /home/vcap/evil.so".to_owned()), "{log:#?}");
+    // The loader of the shell and of what it starts complains, in the container, of what isn't there.
+    assert!(
+        log.iter().all(|line| line.starts_with("OUT /home") || line.contains("ld.so: object")),
+        "{log:#?}"
+    );
+    let complaints = fs::read_to_string(folder(&cell, guid).join("shim.err")).unwrap();
+    assert!(!complaints.contains("ld.so"), "{complaints}");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_small() {
+    let mut cell = cell().await;
+    if !cell.executor.isolation().has(Wall::Forks) {
+        return;
+    }
+    let script = "$| = 1; while (1) { $p = fork; last unless defined $p; if (!$p) { sleep 100; exit } $n++ } print \"$n\\n\"";
+    let resources = Resources::of_container(0, 0, 0);
+    let guid = cell.run(Recipe { resources, ..task(program("perl", &["-e", script])) });
+    cell.completed(guid).await;
+    let log = cell.log(guid).await;
+    let forked: u32 = log.iter().find_map(|line| line.strip_prefix("OUT ")?.parse().ok()).unwrap();
+    assert!((PROCESSES / 2..PROCESSES).contains(&forked), "{forked}");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_memory_hog_ends_alone_and_it_is_said_why() {
+    let mut cell = cell().await;
+    if !cell.executor.isolation().has(Wall::Memory) {
+        return;
+    }
+    let resources = Resources::of_container(64, 64, 0);
+    let neighbour = cell.run(lrp(sh("echo here; exec sleep 1000")));
+    cell.says(neighbour, "here").await;
+    for hog in ["exec tail /dev/zero", "tail /dev/zero; exit 3", "tail /dev/zero & wait $!; exit 4"] {
+        let recipe = Recipe { resources, ..lrp(sh(hog)) };
+        assert_eq!(cell.failure_of(recipe).await, "out of memory (limit 64 MiB)", "{hog}");
+    }
+    assert!(!processes_of(neighbour).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_disk_filler_is_ended_and_it_is_said_why() {
+    let mut cell = cell().await;
+    let resources = Resources::of_container(0, 16, 0);
+    let many = "i=0; while true; do head -c 1000000 /dev/zero > $i; i=$((i+1)); sleep 0.02; done";
+    let hidden = "mkdir -p a/b/c; cd a/b/c; for i in 1 2 3; do head -c 9000000 /dev/zero > /tmp/$i; done; exec sleep 100";
+    for filler in [many, hidden] {
+        let recipe = Recipe { resources, ..lrp(sh(filler)) };
+        assert_eq!(cell.failure_of(recipe).await, "out of disk (limit 16 MiB)", "{filler}");
+    }
+    let one = Recipe { resources, ..lrp(sh("exec head -c 20000000 /dev/zero > large")) };
+    assert_eq!(cell.failure_of(one).await, "Killed by signal 25 (XFSZ)");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_result_is_a_file_of_the_container() {
+    let mut cell = cell().await;
+    let result = |script: &str| Recipe { result_file: "result".into(), ..task(sh(script)) };
+    let guid = cell.run(result("echo -n yes > real; ln -s real result"));
+    assert_eq!(cell.completed(guid).await, RunResult::Succeeded { result: "yes".into() });
+    let out = "the result file result leads out of the work directory";
+    assert_eq!(cell.failure_of(result("ln -s /etc/passwd result")).await, out);
+    assert_eq!(cell.failure_of(result("ln -s ../spec.json result")).await, out);
+    assert_eq!(cell.failure_of(result("mkfifo result")).await, "the result file result is not a file");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn it_outlives_its_rep_and_leaves_nothing() {
+    let mut cell = cell().await;
+    let guid = cell.run(lrp(sh("trap 'echo bye; exit 0' TERM; echo here; while true; do sleep 0.05; done")));
+    cell.says(guid, "here").await;
+    let mut cell = cell.reopen_with(isolating, async {}).await;
+    cell.running(guid).await;
+    cell.executor.stop(guid);
+    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    cell.says(guid, "bye").await;
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_it_whichever_of_its_keepers_dies() {
+    let mut cell = cell().await;
+    for at in 0..2 {
+        let guid = cell.run(lrp(sh("(setsid sh -c 'exec sleep 1000' &); echo here; exec sleep 1000")));
+        cell.says(guid, "here").await;
+        // The first of the shims leads, the second is process 1 of the container.
+        let mut shims: Vec<i32> = processes_of(guid)
+            .into_iter()
+            .filter(|pid| {
+                fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("\0shim\0")
+            })
+            .collect();
+        shims.sort_unstable();
+        assert_eq!(shims.len(), 2);
+        kill(shims[at]);
+        if at == 0 {
+            // The container lives on without it, as it does without its rep.
+            cell.executor.stop(guid);
+            assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+        } else {
+            assert_eq!(cell.failure(guid).await, "the shim of the container ended unexpectedly");
+        }
+        eventually(async || processes_of(guid).is_empty()).await;
+    }
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_why_as_ever() {
+    let mut cell = cell().await;
+    let absent = cell.failure_of(task(program("no-such-program", &[]))).await;
+    assert_eq!(absent, "cannot start no-such-program: No such file or directory (os error 2)");
+    let dir = |dir: &str| {
+        let run = schemas::action::Run { path: "true".into(), dir: dir.into(), ..Default::default() };
+        task(schemas::action::Action::Run(run))
+    };
+    assert_eq!(cell.failure_of(dir("nowhere")).await, "working directory `nowhere` does not exist");
+    assert_eq!(
+        cell.failure_of(dir("/etc/passwd")).await,
+        "working directory `/etc/passwd` is not a directory"
+    );
+    let locked = Recipe { setup: Some(sh("mkdir locked; chmod 0 locked")), ..dir("locked") };
+    let denied = "cannot use the working directory `locked`: Permission denied (os error 13)";
+    assert_eq!(cell.failure_of(locked).await, denied);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn who_does_not_ask_for_isolation_has_none() {
+    let cell = Cell::new().await;
+    assert_eq!(cell.executor.isolation(), Isolation::NONE);
+    cell.end().await;
+}
