@@ -49,14 +49,15 @@ fn folder(cell: &Cell, guid: InstanceGuid) -> PathBuf {
 #[tokio::test]
 async fn it_is_somebody_else_in_a_world_of_its_own() {
     let mut cell = cell().await;
-    let script = "id -u; id -un; pwd; echo $HOME; cat /proc/1/comm; ls /proc | grep -c '^[0-9]*$'; hostname";
+    let script =
+        "id -u; id -un; pwd; echo $HOME; cat /proc/1/comm; ls /proc > all; grep -c '^[0-9]*$' all; hostname";
     let guid = cell.run(task(sh(script)));
     cell.completed(guid).await;
     let log = cell.log(guid).await;
     let hostname = format!("OUT {guid}");
     // Its own first process, the shell, and what of it is a program of its own.
     let expected =
-        ["OUT 2000", "OUT vcap", "OUT /home/vcap", "OUT /home/vcap", "OUT shim", "OUT 4", &hostname];
+        ["OUT 2000", "OUT vcap", "OUT /home/vcap", "OUT /home/vcap", "OUT shim", "OUT 3", &hostname];
     assert_eq!(log, expected);
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder(&cell, guid).join("work")).unwrap());
     assert!((FIRST_ID..FIRST_ID + IDS).contains(&owner), "{owner} is nobody on this host");
