@@ -18,6 +18,7 @@ use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp};
 use schemas::entry::{Actor, Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::names::{
     CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
     ProcessGuid, RequestId, Stack, Zone,
@@ -317,9 +318,10 @@ impl Journal {
         let address = format!("10.{}.{}.17", number % CELLS / 256, number % 256);
         let said = match step {
             Step::Desire | Step::Claim => actual::Command::Claim { placement: None },
-            Step::Start => {
-                actual::Command::Start { net: NetInfo { address: address.into(), ports: ports.into() } }
-            }
+            Step::Start => actual::Command::Start {
+                net: NetInfo { address: address.into(), ports: ports.into() },
+                isolation: Isolation::NONE,
+            },
         };
         let known = self.world.process(guid).expect("it was desired");
         let place = Place::new(index, definition_id(guid));

@@ -48,6 +48,10 @@ pub struct Run {
     /// Whether its output is thrown away.
     #[serde(default)]
     pub suppress_log_output: bool,
+    /// Who runs it, as a user of the container by name or number, with `:GROUP` behind it or not; empty: who owns its work
+    /// directory. Where containers have no users of their own it is the cell's user in any case.
+    #[serde(default)]
+    pub user: String,
 }
 
 /// An action with a time limit.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::{Instance, NetInfo};
 use crate::crash::{Attempts, Declined, Restart};
 use crate::evaluation::Duty;
+use crate::isolation::Isolation;
 use crate::key::{Place, Places};
 use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
@@ -84,6 +85,8 @@ pub enum State {
         by: Instance,
         /// Where it is reached.
         net: Box<NetInfo>,
+        /// How it is kept apart.
+        isolation: Isolation,
         /// Whether it was asked to stop.
         stopping: bool,
     },
@@ -106,6 +109,9 @@ pub enum Command {
     Start {
         /// Where it is reached.
         net: NetInfo,
+        /// How it is kept apart.
+        #[serde(default)]
+        isolation: Isolation,
     },
     /// The container ended without having been asked to.
     Crash {
@@ -201,6 +207,8 @@ pub enum Event {
         by: Instance,
         /// Where it is reached.
         net: NetInfo,
+        /// How it is kept apart.
+        isolation: Isolation,
     },
     /// One crashed.
     Crashed {
@@ -425,7 +433,7 @@ pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Resu
 
         (C::Start { .. }, S::Unclaimed { .. })         => Ok(Step::Start),
         (C::Start { .. }, S::Claimed { .. })           => Ok(Step::Start),
-        (C::Start { net }, S::Running { net: known, .. }) if mine =>
+        (C::Start { net, .. }, S::Running { net: known, .. }) if mine =>
                                                           Ok(if **known == *net { Step::Nothing } else { Step::Start }),
         (C::Start { .. }, S::Running { .. })           => refuse(Code::ActualLrpCannotBeStarted, "it runs in another container"),
         (C::Start { .. }, S::Crashed { .. })           => Ok(Step::Start),
@@ -487,8 +495,9 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             actual.as_ref()?;
             enter(State::Claimed { by: by.clone(), stopping })
         }
-        Event::Started { by, net, .. } => {
-            enter(State::Running { by: by.clone(), net: net.clone().into(), stopping })
+        Event::Started { by, net, isolation, .. } => {
+            let (by, net, isolation) = (by.clone(), net.clone().into(), *isolation);
+            enter(State::Running { by, net, isolation, stopping })
         }
         Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Actual {
             counted: attempts.map(|attempts| Counted::after(actual.as_ref(), attempts).into()),

@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::isolation::Isolation;
 use crate::limits;
 use crate::names::{CellId, PlacementTag, Stack, Zone};
 
@@ -19,6 +20,8 @@ pub const STACK: &str = "stack";
 pub const ZONE: &str = "zone";
 /// The attribute that is a cell's id.
 pub const CELL_ID: &str = "unique.cell_id";
+/// The attribute that says how far a cell's containers are kept apart: only its rep knows.
+pub const ISOLATION: &str = "isolation";
 /// Attributes that begin so differ from cell to cell.
 pub const UNIQUE: &str = "unique.";
 
@@ -73,6 +76,12 @@ impl AttributeName {
             return Ok(Self(text.into()));
         }
         Err(BadAttribute::Name(shortened(text)))
+    }
+
+    /// [`ISOLATION`].
+    #[must_use]
+    pub fn isolation() -> Self {
+        Self(ISOLATION.into())
     }
 
     /// The name as text.
@@ -243,5 +252,11 @@ impl<'a> Offer<'a> {
             CELL_ID => Some(self.cell_id.as_str()),
             _ => self.attributes.get(name),
         }
+    }
+
+    /// How far its containers are kept apart. What says nothing of it doesn't do it.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.attributes.get(ISOLATION).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 }

@@ -1,5 +1,7 @@
 //! Containers: what a cell runs, as rep and executor speak of them (Diego Dev Notes, "Container State").
 
+use std::sync::Arc;
+
 use ecow::EcoString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,8 @@ use smallvec::SmallVec;
 
 use crate::Timestamp;
 use crate::action::{Action, Variable};
+use crate::definition::Sandbox;
+use crate::isolation::Isolation;
 use crate::key::ActualLrpKey;
 use crate::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use crate::resources::Resources;
@@ -120,6 +124,8 @@ pub struct Recipe {
     pub result_file: String,
     /// What it takes of the cell.
     pub resources: Resources,
+    /// What of its surroundings is not as usual; none: all is.
+    pub sandbox: Option<Arc<Sandbox>>,
     /// Where the log stood when it let the container in: an older record says nothing of it.
     pub let_in_at: Position,
 }
@@ -171,6 +177,8 @@ pub struct Container {
     pub resources: Resources,
     /// Where the log stood when it let the container in; 0 while it is only a reservation.
     pub let_in_at: Position,
+    /// How it is kept apart.
+    pub isolation: Isolation,
     /// Its state.
     pub state: ContainerState,
 }

@@ -48,6 +48,31 @@ pub struct Definition {
     pub ports: Ports,
     /// Time between TERM and KILL when it is stopped, in milliseconds.
     pub grace_period_ms: u64,
+    /// What of its surroundings is not as usual; none: all is.
+    pub sandbox: Option<Arc<Sandbox>>,
+}
+
+/// What of a container's surroundings is not as usual (docs/model.md, "Isolation").
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Sandbox {
+    /// The file system that it gets: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a folder of the cell's;
+    /// empty: what programs need of the host's.
+    pub root_fs: String,
+    /// The network that it is in.
+    pub network: Network,
+}
+
+/// The network that a container is in.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// The host's.
+    #[default]
+    Host,
+    /// One of its own, which leads nowhere.
+    None,
 }
 
 impl Definition {
@@ -86,6 +111,8 @@ pub struct TaskDefinition {
     pub placement: Placement,
     /// Time between TERM and KILL when it is cancelled, in milliseconds.
     pub grace_period_ms: u64,
+    /// What of its surroundings is not as usual; none: all is.
+    pub sandbox: Option<Arc<Sandbox>>,
 }
 
 impl TaskDefinition {

@@ -1,6 +1,7 @@
 //! How far a container is kept apart from its host and from other containers (docs/model.md, "Isolation").
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,7 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// One of the walls around a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Wall {
     /// It has a file system of its own: of the host it sees what programs need, and that can't be written.
     Files,
@@ -32,6 +34,12 @@ pub enum Wall {
     Forks,
     /// It has a limited disk.
     Disk,
+}
+
+impl fmt::Display for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
 }
 
 impl Wall {
@@ -126,6 +134,12 @@ impl Isolation {
     #[must_use]
     pub const fn has(self, wall: Wall) -> bool {
         self.walls & wall.bit() != 0
+    }
+
+    /// Whether a container has all of these.
+    #[must_use]
+    pub fn has_all(self, walls: &BTreeSet<Wall>) -> bool {
+        walls.iter().all(|wall| self.has(*wall))
     }
 
     /// The same with this wall.

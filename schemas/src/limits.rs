@@ -88,6 +88,8 @@ pub const GRACE_MS: u64 = 10 * 60 * 1000;
 pub const DURATION_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 /// Longest path of a file, in bytes.
 pub const PATH_BYTES: usize = 4096;
+/// Longest name of who runs a program, with its group, in bytes.
+pub const USER_BYTES: usize = 256;
 /// Longest URL, in bytes.
 pub const URL_BYTES: usize = 8 * 1024;
 /// Longest `traceparent`, in bytes.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::attributes::Offer;
 use crate::checksum::crc64;
+use crate::isolation::Wall;
 use crate::names::{PlacementTag, Stack};
 use crate::rules::{Rule, Rules};
 
@@ -114,6 +115,9 @@ pub struct Constraint {
     pub stack: Option<Stack>,
     /// Tags that the cell must carry, all of them.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// The walls that its containers must have.
+    #[serde(default)]
+    pub walls: BTreeSet<Wall>,
     /// What it asks for beside that. None: nothing, as most do.
     pub rules: Option<Box<Rules>>,
 }
@@ -125,6 +129,8 @@ pub enum Mismatch<'a> {
     Stack,
     /// The cell carries tags that the definition doesn't ask for, or lacks one that it does.
     Tags,
+    /// The cell doesn't keep containers apart as the work must be.
+    Isolation,
     /// The cell doesn't meet this constraint, behind its place among them.
     Rule(usize, &'a Rule),
 }
@@ -136,6 +142,7 @@ impl Mismatch<'_> {
         match self {
             Self::Stack => "stack".into(),
             Self::Tags => "tags".into(),
+            Self::Isolation => "isolation".into(),
             Self::Rule(_, rule) => format!("constraint {rule}").into(),
         }
     }
@@ -152,6 +159,9 @@ impl Constraint {
         }
         if self.placement_tags != *offer.placement_tags {
             return Some(Mismatch::Tags);
+        }
+        if !self.walls.is_empty() && !offer.isolation().has_all(&self.walls) {
+            return Some(Mismatch::Isolation);
         }
         let unmet = self.rules.as_ref().and_then(|rules| rules.unmet(offer));
         unmet.map(|(at, rule)| Mismatch::Rule(at, rule))

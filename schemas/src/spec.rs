@@ -17,6 +17,7 @@ mod parameterised;
 mod periodic;
 mod policies;
 mod rules;
+mod sandbox;
 mod sealing;
 
 use std::collections::BTreeSet;
@@ -48,7 +49,7 @@ const NOT_HONOURED: &[(&str, &str)] = &[
     ("cached_dependencies", ""),
     ("certificate_properties", ""),
     ("check_definition", "use monitor"),
-    ("egress_rules", ""),
+    ("egress_rules", "a container shares its host's network, or has one that leads nowhere"),
     ("image_layers", ""),
     ("image_password", ""),
     ("image_username", ""),
@@ -59,10 +60,7 @@ const NOT_HONOURED: &[(&str, &str)] = &[
     ("max_pids", ""),
     ("metric_tags", ""),
     ("metrics_guid", ""),
-    ("network", ""),
     ("privileged", ""),
-    ("root_fs", "use stack"),
-    ("rootfs", "use stack"),
     ("sidecars", ""),
     ("start_timeout_s", "use start_timeout_ms"),
     ("trusted_system_certificates_path", ""),
@@ -191,6 +189,9 @@ fn definition_to_json(definition: &Definition) -> Value {
     compact(json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
+        "isolation": sandbox::walls_to_json(&definition.constraint.walls),
+        "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
+        "network": sandbox::network_of(definition.sandbox.as_deref()),
         "constraints": rules::constraints_to_json(&definition.constraint),
         "affinities": rules::affinities_to_json(&definition.constraint),
         "spread": rules::spread_to_json(&definition.constraint),
@@ -236,6 +237,9 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
     json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
+        "isolation": sandbox::walls_to_json(&definition.constraint.walls),
+        "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
+        "network": sandbox::network_of(definition.sandbox.as_deref()),
         "constraints": rules::constraints_to_json(&definition.constraint),
         "affinities": rules::affinities_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
@@ -443,8 +447,9 @@ fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
     let cpu_weight = fields.or("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
     let ports = fields.or("ports", vec![], take_ports);
     let grace_period_ms = take_grace(fields);
+    let sandbox = sandbox::take(fields);
     Some(Definition {
-        constraint: Arc::new(constraint?),
+        constraint: Arc::new(sandbox::walled(constraint?, sandbox.as_ref()?.as_ref())),
         environment_variables: environment_variables?,
         setup: setup?.map(Arc::new),
         action: Arc::new(action?),
@@ -455,6 +460,7 @@ fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
         cpu_weight: cpu_weight?,
         ports: ports?.into(),
         grace_period_ms: grace_period_ms?,
+        sandbox: sandbox?.map(Arc::new),
     })
 }
 
@@ -487,8 +493,9 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
     let priority = fields.or("priority", Priority::default(), take_priority);
     let placement = fields.or("placement", Placement::Fail, take_placement);
     let grace_period_ms = take_grace(fields);
+    let sandbox = sandbox::take(fields);
     Some(TaskDefinition {
-        constraint: constraint?,
+        constraint: sandbox::walled(constraint?, sandbox.as_ref()?.as_ref()),
         environment_variables: environment_variables?,
         action: action?,
         memory_mb: memory_mb?,
@@ -500,14 +507,16 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
         priority: priority?,
         placement: placement?,
         grace_period_ms: grace_period_ms?,
+        sandbox: sandbox?.map(Arc::new),
     })
 }
 
 fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
     let stack = fields.may("stack", Field::name);
     let placement_tags = fields.or("placement_tags", BTreeSet::new(), take_tags);
+    let walls = fields.or("isolation", BTreeSet::new(), sandbox::take_walls);
     let rules = rules::take(fields);
-    Some(Constraint { stack: stack?, placement_tags: placement_tags?, rules: rules? })
+    Some(Constraint { stack: stack?, placement_tags: placement_tags?, walls: walls?, rules: rules? })
 }
 
 fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {

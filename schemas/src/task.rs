@@ -20,6 +20,7 @@ use crate::container::{Epoch, Instance};
 use crate::definition::{DesiredTask, Placement, TaskDefinition};
 use crate::entry::{self, Stamp};
 use crate::evaluation::{self, Duty, Evaluation, Evaluations};
+use crate::isolation::Isolation;
 use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
 use crate::placement::Explanation;
 use crate::preemption::{self, Eviction};
@@ -259,6 +260,9 @@ pub enum ReportStep {
     Start {
         /// Why it was placed there, as the auction said.
         placement: Option<Box<Explanation>>,
+        /// How it will be kept apart.
+        #[serde(default)]
+        isolation: Isolation,
     },
     /// The container ended, or is not there.
     Complete {
@@ -278,6 +282,8 @@ pub enum Event {
         by: Instance,
         /// Why there.
         placement: Option<Box<Explanation>>,
+        /// How it is kept apart.
+        isolation: Isolation,
     },
     /// It could not be placed and waits for room.
     PlacementFailed {
@@ -609,8 +615,9 @@ fn judge_report(
         Refusal::new(Code::RunningOnDifferentCell, why)
     };
     match (&report.step, state) {
-        (ReportStep::Start { placement }, State::Pending { .. }) => {
-            Ok(vec![Event::Started { by: report.by.clone(), placement: placement.clone() }])
+        (ReportStep::Start { placement, isolation }, State::Pending { .. }) => {
+            let (by, placement, isolation) = (report.by.clone(), placement.clone(), *isolation);
+            Ok(vec![Event::Started { by, placement, isolation }])
         }
         (ReportStep::Start { .. }, State::Running { by }) if *by == report.by => Ok(vec![]),
         (ReportStep::Start { .. }, State::Running { by }) => Err(elsewhere(by)),

@@ -9,6 +9,7 @@ use schemas::entry::{Event, Stamp};
 use schemas::evaluation::{
     self, Begin, Canceled, Duty, Evaluation, Named, Status, Step, Trigger, Wait, follow_up_wait, transition,
 };
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, EvaluationId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unplaced};
 use schemas::refusal::Code;
@@ -190,7 +191,11 @@ impl Story {
     }
 
     fn run(&mut self, index: u32) {
-        self.report(index, u128::from(index) + 1, actual::Command::Start { net: net(1) });
+        self.report(
+            index,
+            u128::from(index) + 1,
+            actual::Command::Start { net: net(1), isolation: Isolation::NONE },
+        );
     }
 
     fn crash(&mut self, index: u32) {

@@ -10,8 +10,9 @@ use schemas::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Va
 use schemas::attributes::AttributeName;
 use schemas::container::Instance;
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Network, Placement, Sandbox, TaskDefinition,
 };
+use schemas::isolation::Wall;
 use schemas::limits;
 use schemas::names::{DefinitionId, EvaluationId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{
@@ -81,9 +82,10 @@ fn any_variables() -> impl Strategy<Value = Vec<Variable>> {
 }
 
 fn any_run() -> impl Strategy<Value = Action> {
-    let parts = ("[^\\x00]{1,12}", vec(any_text(), 0..3), any_text(), any_variables(), any::<bool>());
-    parts.prop_map(|(path, args, dir, env, suppress_log_output)| {
-        Action::Run(Run { path, args, dir, env, suppress_log_output })
+    let users = "([a-z]{1,8}(:[a-z]{1,8})?)?";
+    let parts = ("[^\\x00]{1,12}", vec(any_text(), 0..3), any_text(), any_variables(), any::<bool>(), users);
+    parts.prop_map(|(path, args, dir, env, suppress_log_output, user)| {
+        Action::Run(Run { path, args, dir, env, suppress_log_output, user })
     })
 }
 
@@ -140,9 +142,26 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 fn any_constraint() -> impl Strategy<Value = Constraint> {
     let tags = btree_set(any_name().prop_map(|tag| PlacementTag::new(&tag).unwrap()), 0..3);
     let stack = option::of(any_name().prop_map(|stack| Stack::new(&stack).unwrap()));
-    (stack, tags, option::of(any_rules())).prop_map(|(stack, placement_tags, rules)| {
+    let walls = btree_set(proptest::sample::select(&Wall::ALL[..]), 0..4);
+    (stack, tags, walls, option::of(any_rules())).prop_map(|(stack, placement_tags, walls, rules)| {
         let rules = rules.filter(|rules| !rules.is_empty()).map(Box::new);
-        Constraint { stack, placement_tags, rules }
+        Constraint { stack, placement_tags, walls, rules }
+    })
+}
+
+/// What cells must be like, and surroundings that ask for such cells.
+fn any_sandboxed() -> impl Strategy<Value = (Constraint, Option<Sandbox>)> {
+    let roots = prop_oneof![Just(""), Just("/srv/root"), Just("oci:/srv/image:1.2"), Just("preloaded:linux")];
+    let networks = prop_oneof![Just(Network::Host), Just(Network::None)];
+    let sandboxes = (roots, networks).prop_map(|(root_fs, network)| {
+        let sandbox = Sandbox { root_fs: root_fs.to_owned(), network };
+        (sandbox != Sandbox::default()).then_some(sandbox)
+    });
+    (any_constraint(), sandboxes).prop_map(|(mut constraint, sandbox)| {
+        constraint.walls.extend(sandbox.as_ref().map(|_| Wall::Files));
+        let stack = sandbox.as_ref().and_then(|sandbox| sandbox.root_fs.strip_prefix("preloaded:"));
+        constraint.stack = constraint.stack.or(stack.map(|stack| Stack::new(stack).unwrap()));
+        (constraint, sandbox)
     })
 }
 
@@ -174,8 +193,8 @@ fn any_definition() -> impl Strategy<Value = Definition> {
     let actions = (option::of(any_action()), any_action(), option::of(any_action()));
     let sizes = (0..=limits::RESOURCE_MB, 0..=limits::RESOURCE_MB, 0..=limits::CPU_WEIGHT);
     let times = (0..=limits::DURATION_MS, 0..=limits::GRACE_MS);
-    (any_constraint(), any_variables(), actions, sizes, times, ports).prop_map(
-        |(constraint, environment_variables, actions, sizes, times, ports)| Definition {
+    (any_sandboxed(), any_variables(), actions, sizes, times, ports).prop_map(
+        |((constraint, sandbox), environment_variables, actions, sizes, times, ports)| Definition {
             constraint: constraint.into(),
             environment_variables,
             setup: actions.0.map(Arc::new),
@@ -187,6 +206,7 @@ fn any_definition() -> impl Strategy<Value = Definition> {
             cpu_weight: sizes.2,
             ports,
             grace_period_ms: times.1,
+            sandbox: sandbox.map(Arc::new),
         },
     )
 }
@@ -313,8 +333,9 @@ pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
     let url = option::of("https?://[a-z]{1,9}(:[0-9]{1,4})?/[a-z?=&]{0,9}");
     let texts = (any_name(), any_name(), "[a-z/]{0,2}[a-z]{0,3}", any_text(), url);
     let when = (any_priority(), placement, 0..=limits::GRACE_MS);
-    (texts, any_constraint(), any_variables(), any_action(), when).prop_map(
-        |(texts, constraint, environment_variables, action, (priority, placement, grace_period_ms))| {
+    (texts, any_sandboxed(), any_variables(), any_action(), when).prop_map(
+        |(texts, (constraint, sandbox), environment_variables, action, when)| {
+            let (priority, placement, grace_period_ms) = when;
             DesiredTask {
                 // Two hyphens stand in the names of what a periodic task launches.
                 task_guid: TaskGuid::new(&texts.0.replace("--", "-x")).unwrap(),
@@ -332,6 +353,7 @@ pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
                     priority,
                     placement,
                     grace_period_ms,
+                    sandbox: sandbox.map(Arc::new),
                 }),
             }
         },

@@ -13,6 +13,7 @@ use schemas::container::{Epoch, Instance};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::entry::{Event, Stamp};
 use schemas::evaluation::Trigger;
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, ClusterId, DecisionId, DefinitionId, FolderId, Incarnation, Stack, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::resources::Constraint;
@@ -214,7 +215,12 @@ impl Stage {
                 self.report(place, by, step(actual::Command::Remove)).unwrap();
             }
             State::Claimed { by, stopping: false } => {
-                self.report(place, by, step(actual::Command::Start { net: net(1) })).unwrap();
+                self.report(
+                    place,
+                    by,
+                    step(actual::Command::Start { net: net(1), isolation: Isolation::NONE }),
+                )
+                .unwrap();
             }
             State::Running { .. } | State::Crashed { .. } => return false,
         }
@@ -357,7 +363,7 @@ fn what_runs_on_a_cell_that_came_back_and_does_not_fit_ends_for_that() {
     stage.appear(1, "windows");
     stage.settle();
     stage.ended.clear();
-    let start = ReportStep::Actual(actual::Command::Start { net: net(1) });
+    let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
     stage.report(&place, by, start).unwrap();
     assert_eq!(stage.ended, [(1, Ended::CellUnfit)]);
     stage.settle();
@@ -375,7 +381,7 @@ fn only_its_own_cell_takes_an_index_and_nobody_scales_or_evacuates_it() {
     let refused = stage.report(&place, by.clone(), claim).unwrap_err();
     assert_eq!(refused.code, Code::ActualLrpCannotBeClaimed);
     assert!(refused.message.contains("index 0 belongs to cell c0"), "{refused:?}");
-    let start = ReportStep::Actual(actual::Command::Start { net: net(1) });
+    let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
     assert_eq!(stage.report(&place, by, start).unwrap_err().code, Code::ActualLrpCannotBeStarted);
     // Two as well, although it has just so many.
     for count in [5, 2] {

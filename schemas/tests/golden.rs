@@ -16,10 +16,11 @@ use schemas::container::{Epoch, NetInfo};
 use schemas::crash::{Attempts, Restart};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
-    Overflow, Overlap, PayloadRule, Placement, Routes, TaskDefinition,
+    Network, Overflow, Overlap, PayloadRule, Placement, Routes, Sandbox, TaskDefinition,
 };
 use schemas::entry::{Actor, Aggregate, Entry, Event};
 use schemas::evaluation::{Begin, Canceled, Trigger};
+use schemas::isolation::{Isolation, Wall};
 use schemas::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
     FolderId, Incarnation, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid, RequestId, ServiceId,
@@ -102,6 +103,7 @@ fn action() -> Action {
             dir: "app".into(),
             env: variables(),
             suppress_log_output: true,
+            user: "vcap".into(),
         })
     };
     let boxed = |path| Box::new(run(path));
@@ -147,8 +149,13 @@ fn constraint() -> Constraint {
     Constraint {
         stack: Some(Stack::new("linux").unwrap()),
         placement_tags: tags.into(),
+        walls: [Wall::Files, Wall::Memory].into(),
         rules: Some(Box::new(rules())),
     }
+}
+
+fn sandbox() -> Option<Arc<Sandbox>> {
+    Some(Arc::new(Sandbox { root_fs: "oci:/srv/images/web:1.2".into(), network: Network::None }))
 }
 
 fn routes() -> Routes {
@@ -178,6 +185,7 @@ pub(crate) fn lrp() -> DesiredLrp {
             cpu_weight: 100,
             ports: vec![8080, 2222].into(),
             grace_period_ms: 15_000,
+            sandbox: sandbox(),
         }),
     }
 }
@@ -231,6 +239,7 @@ pub(crate) fn job() -> DesiredTask {
             priority: Priority::new(20).unwrap(),
             placement: Placement::Queue { deadline_ms: 600_000 },
             grace_period_ms: 5_000,
+            sandbox: sandbox(),
         }),
     }
 }
@@ -266,7 +275,12 @@ fn process_events() -> Vec<Event> {
     let actual = [
         actual::Event::Created { places: places() },
         actual::Event::Claimed { place: place(), by: by.clone(), placement: explanation() },
-        actual::Event::Started { place: place(), by: by.clone(), net: net(61_001) },
+        actual::Event::Started {
+            place: place(),
+            by: by.clone(),
+            net: net(61_001),
+            isolation: Isolation::FULL.without(Wall::Landlock),
+        },
         actual::Event::Crashed {
             place: place(),
             by: by.clone(),
@@ -382,7 +396,7 @@ fn task_events() -> Vec<Event> {
     ];
     let task = [
         task::Event::Desired(Box::new(job())),
-        task::Event::Started { by: by.clone(), placement: explanation() },
+        task::Event::Started { by: by.clone(), placement: explanation(), isolation: Isolation::FULL },
         task::Event::PlacementFailed { error: reason, explanation: explanation() },
         task::Event::Completed {
             by: Some(by),

@@ -11,6 +11,7 @@ use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Aggregate, Entry, Event, Stamp};
 use schemas::evaluation::{Duty, Trigger};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
 use schemas::task::{self, Outcome, Task};
@@ -163,7 +164,9 @@ impl World {
         let epoch = process.map_or(Epoch(Timestamp(1)), |process| process.epoch);
         let step = |step: &Step| match *step {
             Step::Claim => ReportStep::Actual(actual::Command::Claim { placement: None }),
-            Step::Start { port } => ReportStep::Actual(actual::Command::Start { net: net(port) }),
+            Step::Start { port } => {
+                ReportStep::Actual(actual::Command::Start { net: net(port), isolation: Isolation::NONE })
+            }
             Step::Crash => {
                 ReportStep::Actual(actual::Command::Crash { reason: "boom".into(), exit_status: None })
             }
@@ -602,7 +605,11 @@ impl TaskWorld {
             TaskMove::Resolve => task::Command::Resolve,
             TaskMove::Start { number, cell, of_earlier_life } => {
                 let epoch = if *of_earlier_life { Epoch(Timestamp(0)) } else { epoch };
-                report(instance(*number, CELLS[*cell]), epoch, task::ReportStep::Start { placement: None })
+                report(
+                    instance(*number, CELLS[*cell]),
+                    epoch,
+                    task::ReportStep::Start { placement: None, isolation: Isolation::NONE },
+                )
             }
             TaskMove::Complete { number, cell, bytes } => {
                 let step = task::ReportStep::Complete { outcome: outcome(bytes) };

@@ -8,6 +8,7 @@ use schemas::container::Epoch;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
+use schemas::isolation::Isolation;
 use schemas::names::{DecisionId, DefinitionId, Domain};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::spec::{ClientCommand, client_command};
@@ -45,7 +46,7 @@ impl Deployment {
     /// The first instance of a definition runs.
     fn start(&mut self, definition_id: &DefinitionId) -> Vec<Event> {
         let place = Place::new(0, definition_id.clone());
-        let start = actual::Command::Start { net: net(1) };
+        let start = actual::Command::Start { net: net(1), isolation: Isolation::NONE };
         self.ask(&Command::Report(Report {
             domain: self.process.domain.clone(),
             epoch: self.process.epoch,

@@ -11,6 +11,7 @@ use schemas::container::{Epoch, Instance};
 use schemas::crash::{self, Attempts, Crash, Declined, Restart};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use schemas::entry::{Event, Stamp};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::policy::{Policies, RestartCondition as If, RestartPolicy, UpdateOrder};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
@@ -241,7 +242,9 @@ impl Scene {
             State::Claimed { by, stopping: true } | State::Running { by, stopping: true, .. } => {
                 (by, actual::Command::Remove)
             }
-            State::Claimed { by, .. } => (by, actual::Command::Start { net: net(1) }),
+            State::Claimed { by, .. } => {
+                (by, actual::Command::Start { net: net(1), isolation: Isolation::NONE })
+            }
             State::Running { .. } | State::Crashed { .. } => return false,
         };
         self.report(place, by, command);

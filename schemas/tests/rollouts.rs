@@ -10,6 +10,7 @@ use schemas::actual::{self, Actual, Ended};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Event;
 use schemas::evaluation::Status;
+use schemas::isolation::Isolation;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder};
 use schemas::process::{Command, Purpose, ReportStep, Steer};
 use schemas::{Code, Place, evacuating};
@@ -282,7 +283,13 @@ fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
     stage.evacuate(0);
     stage.pass(60);
     assert_eq!(stage.running().len(), 2);
-    stage.report(&old, by, vec![ReportStep::Actual(actual::Command::Start { net: net(1) })]).unwrap();
+    stage
+        .report(
+            &old,
+            by,
+            vec![ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE })],
+        )
+        .unwrap();
     stage.pass(60);
     assert_eq!(stage.running(), on("id1", 0..3), "{:#?}", stage.told);
 }
@@ -321,7 +328,13 @@ fn what_a_cell_brings_back_takes_the_place_of_nothing_that_serves() {
         stage.settle();
         assert_eq!(stage.running(), BTreeSet::from([(0, serving.to_owned()), (1, lost.to_owned())]));
         stage.ended.clear();
-        stage.report(&old, by, vec![ReportStep::Actual(actual::Command::Start { net: net(1) })]).unwrap();
+        stage
+            .report(
+                &old,
+                by,
+                vec![ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE })],
+            )
+            .unwrap();
         assert_eq!(stage.ended, [(old, Ended::Replaced)], "{:#?}", stage.told);
     }
 }
@@ -409,7 +422,7 @@ fn an_evacuating_record_goes_once() {
     stage.evacuate(0);
     stage.act(&old);
     let by = stage.process().actual(&old).and_then(Actual::holder).cloned().unwrap();
-    let start = ReportStep::Actual(actual::Command::Start { net: net(1) });
+    let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
     let gone = ReportStep::Evacuating(evacuating::Command::Remove);
     let events = stage.report(&old, by, vec![start, gone]).unwrap();
     let removed = |event: &&Event| matches!(event, Event::Evacuating(evacuating::Event::Removed { .. }));

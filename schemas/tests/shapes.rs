@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use schemas::action::{Action, Secret, Variable};
 use schemas::attributes::AttributeName;
-use schemas::definition::{Overflow, Overlap, PayloadRule, Placement};
+use schemas::definition::{Network, Overflow, Overlap, PayloadRule, Placement};
+use schemas::isolation::Wall;
 use schemas::names::{
     CellId, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, PlacementTag,
     ProcessGuid, Stack, TaskGuid,
@@ -62,6 +63,16 @@ pub(crate) struct LrpDesire {
     stack: Option<Stack>,
     /// Which cells may take it: those with exactly these tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// Which cells may take it: those that keep containers apart so: `full`, `degraded` (at least a file system and processes of
+    /// their own), or a list of walls.
+    isolation: Option<Walls>,
+    /// The file system that it gets: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder; left out: what programs need
+    /// of the host's.
+    root_fs: Option<String>,
+    /// Another name of `root_fs`, as Diego has it.
+    rootfs: Option<String>,
+    /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
+    network: Option<Network>,
     /// What cells and the places of its instances must be like.
     constraints: Option<Vec<NewRule>>,
     /// What cells had better be like, or had better not.
@@ -90,6 +101,28 @@ pub(crate) struct LrpDesire {
     history_limit: Option<u32>,
     /// Whether and when an instance that crashed is restarted.
     restart: Option<Restarts>,
+}
+
+/// The walls that there must be around a container.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is of use")]
+pub(crate) enum Walls {
+    /// `full` or `degraded`.
+    Named(IsolationName),
+    /// These.
+    Listed(BTreeSet<Wall>),
+}
+
+/// Walls by one word.
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is of use")]
+pub(crate) enum IsolationName {
+    /// All of them.
+    Full,
+    /// A file system and processes of its own.
+    Degraded,
 }
 
 /// What an attribute of a cell must be like, or how many instances may be where.
@@ -215,6 +248,16 @@ pub(crate) struct NewDefinition {
     stack: Option<Stack>,
     /// Which cells may take it: those with exactly these tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// Which cells may take it: those that keep containers apart so: `full`, `degraded` (at least a file system and processes of
+    /// their own), or a list of walls.
+    isolation: Option<Walls>,
+    /// The file system that it gets: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder; left out: what programs need
+    /// of the host's.
+    root_fs: Option<String>,
+    /// Another name of `root_fs`, as Diego has it.
+    rootfs: Option<String>,
+    /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
+    network: Option<Network>,
     /// What cells and the places of its instances must be like.
     constraints: Option<Vec<NewRule>>,
     /// What cells had better be like, or had better not.
@@ -345,6 +388,16 @@ macro_rules! with_all_of_a_task {
             stack: Option<Stack>,
             /// Which cells may take it: those with exactly these tags.
             placement_tags: Option<BTreeSet<PlacementTag>>,
+            /// Which cells may take it: those that keep containers apart so: `full`, `degraded` (at least a file system and processes of
+            /// their own), or a list of walls.
+            isolation: Option<Walls>,
+            /// The file system that it gets: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder; left out: what programs need
+            /// of the host's.
+            root_fs: Option<String>,
+            /// Another name of `root_fs`, as Diego has it.
+            rootfs: Option<String>,
+            /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
+            network: Option<Network>,
             /// What cells must be like.
             constraints: Option<Vec<NewRule>>,
             /// What cells had better be like, or had better not.

@@ -53,7 +53,7 @@ fn every_bad_field_is_named_at_once() {
         "ports": [80, 0, 80, 65536],
         "routes": "r",
         "privileged": true,
-        "rootfs": "preloaded:cflinuxfs4",
+        "rootfs": "docker:///busybox",
         "env": [{"name": "A", "value": 1}, {"name": "B=", "vlaue": "x"}],
         "setup": {"serial": {"actions": []}},
         "action": {"parallel": {"actions": [
@@ -76,7 +76,6 @@ fn every_bad_field_is_named_at_once() {
             "env[1].vlaue: is unknown: did you mean value?",
             "setup.serial.actions: must name at least one action",
             "action.parallel.actions[0].run.path: must name a program",
-            "action.parallel.actions[0].run.user: is not honoured yet: everything runs as the cell's own user",
             "action.parallel.actions[1].timeout.timeout_ms: must be from 1 to 315360000000",
             "action.parallel.actions[1].timeout.action.run.path: is missing",
             "action.parallel.actions[1].timeout.action.run.args[0]: must be text, and is a number",
@@ -90,9 +89,9 @@ fn every_bad_field_is_named_at_once() {
             "ports[1]: must be from 1 to 65535",
             "ports[2]: 80 is given twice",
             "ports[3]: must be from 1 to 65535",
+            "rootfs: must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder of the cell's",
             "memory: is unknown: did you mean memory_mb?",
             "privileged: is not honoured yet",
-            "rootfs: is not honoured yet: use stack",
         ]
     );
 }

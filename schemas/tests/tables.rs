@@ -8,6 +8,7 @@ use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Event, Stamp};
 use schemas::evaluation::{self, Begin, Canceled, Duty, Status, Trigger};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::task::{self, Outcome, Task};
@@ -155,7 +156,7 @@ fn claim() -> actual::Command {
 }
 
 fn start() -> actual::Command {
-    actual::Command::Start { net: net(1) }
+    actual::Command::Start { net: net(1), isolation: Isolation::NONE }
 }
 
 fn crash() -> actual::Command {
@@ -533,8 +534,8 @@ fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
     for ((place, records), number) in known.zip(1..) {
         let (by, net, expires_at) = (instance(number, "c1"), net(1), Timestamp(u64::MAX));
         if records.contains('I') {
-            let (place, by, net) = (place.clone(), by.clone(), net.clone());
-            events.push(Event::Actual(actual::Event::Started { place, by, net }));
+            let (place, by, net, isolation) = (place.clone(), by.clone(), net.clone(), Isolation::NONE);
+            events.push(Event::Actual(actual::Event::Started { place, by, net, isolation }));
         }
         if records.contains('E') {
             events.push(Event::Evacuating(evacuating::Event::Set { place, by, net, expires_at }));
@@ -712,7 +713,7 @@ impl TaskStory {
     }
 
     fn start(&self, by: &Instance) -> task::Command {
-        self.report(by, task::ReportStep::Start { placement: None })
+        self.report(by, task::ReportStep::Start { placement: None, isolation: Isolation::NONE })
     }
 
     fn complete(&self, by: &Instance) -> task::Command {

@@ -10,6 +10,7 @@ use schemas::cluster::{self, FORMAT};
 use schemas::container::Epoch;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
+use schemas::isolation::Isolation;
 use schemas::names::{ClientName, ClusterId, DecisionId, EntryId};
 use schemas::task::{self, Outcome};
 use schemas::{Decision, Entry, Indices, Place, Places, Position, Timestamp, desired, domain as domains};
@@ -90,7 +91,12 @@ fn claimed(number: u64, on: &str) -> Event {
 }
 
 fn started(number: u64, on: &str) -> Event {
-    Event::Actual(actual::Event::Started { place: here(), by: instance(number, on), net: fixtures::net(1) })
+    Event::Actual(actual::Event::Started {
+        place: here(),
+        by: instance(number, on),
+        net: fixtures::net(1),
+        isolation: Isolation::NONE,
+    })
 }
 
 fn removed(cause: Ended) -> Event {
@@ -218,7 +224,7 @@ fn only_its_cell_says_that_a_task_has_succeeded() {
     assert_eq!(by(&log, client(), completed(None, failed())), [], "it is cancelled");
     assert_eq!(by(&log, cell("c2"), completed(Some(instance(1, "c1")), failed())), [Kind::Illegal]);
     assert_eq!(by(&log, cell("c2"), completed(None, failed())), [Kind::Illegal]);
-    let started = task::Event::Started { by: instance(1, "c1"), placement: None };
+    let started = task::Event::Started { by: instance(1, "c1"), placement: None, isolation: Isolation::NONE };
     log.legal(decision(2, 2, about(), cell("c1"), vec![Event::Task(started)]));
     let runner = || Some(instance(1, "c1"));
     assert_eq!(by(&log, cell("c1"), completed(runner(), succeeded())), []);

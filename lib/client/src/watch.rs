@@ -371,6 +371,7 @@ mod tests {
             stopping: false,
             address: None,
             ports: vec![],
+            isolation: None,
             placement_error: None,
             crash_count: 0,
             crash_reason: None,

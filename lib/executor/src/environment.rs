@@ -21,7 +21,7 @@ struct CfPort {
     internal: u16,
 }
 
-/// The environment of one program. What a definition says wins over what the cell inherits; what the cell knows wins
+/// The environment of one program. What a definition says wins over what an image says, that over what the cell inherits; what the cell knows wins
 /// over both, since a plain process must listen on the port of the host that it got.
 pub(crate) fn of(
     spec: &Spec,
@@ -30,11 +30,18 @@ pub(crate) fn of(
     own: &[Variable],
 ) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
+    let image = spec.plan.as_ref().map(|plan| plan.tree.environment()).unwrap_or_default();
     all.insert("PATH".to_owned(), inherited("PATH").unwrap_or_else(|| PATH.to_owned()));
     all.insert("HOME".to_owned(), work.display().to_string());
     for name in ["LANG", "TZ"] {
         all.extend(inherited(name).map(|value| (name.to_owned(), value)));
     }
+    all.extend(
+        image
+            .iter()
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
     for Variable { name, value } in spec.recipe.environment_variables.iter().chain(own) {
         // What is sealed was opened before anything runs.
         all.extend(value.plain().map(|value| (name.to_string(), value.to_owned())));

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | [`process`] | the executor: real containers, their ports, their logs |
 //! | `isolation` | what keeps them apart from the host and from each other |
+//! | `image` | file systems for them, from OCI images |
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
 //! | [`scripted`] | containers in memory that behave as their recipe says, for simulation and benchmarks |
 
@@ -24,6 +25,7 @@ mod clock;
 mod environment;
 mod folder;
 mod host;
+mod image;
 mod isolation;
 mod opened;
 pub mod process;

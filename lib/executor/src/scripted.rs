@@ -23,6 +23,7 @@ use std::time::Duration;
 use schemas::Timestamp;
 use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, NetInfo, PortMapping, Recipe, RunResult, WorkKey};
+use schemas::isolation::Isolation;
 use schemas::limits::{REASON_BYTES, cut};
 use schemas::names::InstanceGuid;
 
@@ -249,6 +250,7 @@ impl Scripted {
                 domain: recipe.domain.clone(),
                 resources: recipe.resources,
                 let_in_at: recipe.let_in_at,
+                isolation: Isolation::NONE,
                 state: ContainerState::Initializing,
             },
             behaviour,

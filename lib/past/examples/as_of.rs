@@ -20,6 +20,7 @@ use projections::World;
 use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::names::{ClientName, ClusterId, Ids, InstanceGuid, ProcessGuid};
 use schemas::process::{self, Command, Context, Report, ReportStep};
 use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, subject};
@@ -203,7 +204,7 @@ impl Log {
             1 => self.report(guid, index, actual::Command::Claim { placement: None }),
             _ => {
                 let net = NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() };
-                self.report(guid, index, actual::Command::Start { net })
+                self.report(guid, index, actual::Command::Start { net, isolation: Isolation::NONE })
             }
         };
         let known = self.world.process(guid);

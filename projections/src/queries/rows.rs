@@ -105,6 +105,7 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
         stopping: false,
         address: Some(twin.net.address.to_string()),
         ports: twin.net.ports.to_vec(),
+        isolation: None,
         placement_error: None,
         crash_count: 0,
         crash_reason: None,
@@ -118,9 +119,11 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
 }
 
 fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
-    let (address, ports) = match &lrp.state {
-        State::Running { net, .. } => (Some(net.address.to_string()), net.ports.to_vec()),
-        State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed { .. } => (None, vec![]),
+    let (address, ports, isolation) = match &lrp.state {
+        State::Running { net, isolation, .. } => {
+            (Some(net.address.to_string()), net.ports.to_vec(), Some(*isolation))
+        }
+        State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed { .. } => (None, vec![], None),
     };
     let placement_error = match &lrp.state {
         State::Unclaimed { placement_error } => placement_error.as_deref().map(str::to_owned),
@@ -138,6 +141,7 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
         stopping: lrp.is_stopping(),
         address,
         ports,
+        isolation,
         placement_error,
         crash_count: lrp.crash_count,
         crash_reason: Some(lrp.crash_reason.to_string()).filter(|reason| !reason.is_empty()),

@@ -256,7 +256,7 @@ const fn definitions<'a>() -> [Column<Defined<'a>>; 10] {
     ]
 }
 
-const ACTUAL_LRPS: [Column<InstanceRow>; 19] = [
+const ACTUAL_LRPS: [Column<InstanceRow>; 20] = [
     Column::new("process_guid", Text, "Its process.", |row| text(&row.process_guid)),
     Column::new("definition_id", Text, "The definition that it runs.", |row| text(&row.definition_id)),
     Column::new("index", Integer, "Its index.", |row| number(row.index)),
@@ -280,6 +280,12 @@ const ACTUAL_LRPS: [Column<InstanceRow>; 19] = [
         Json,
         "Its ports and those of the host that lead to them; only while it runs.",
         |row| json(&row.ports),
+    ),
+    Column::new(
+        "isolation",
+        Text,
+        "How its container is kept apart: full, none, or degraded with what is lacking; only while it runs.",
+        |row| maybe(row.isolation, text),
     ),
     Column::new("placement_error", Text, "Why it could not be placed; only while it is UNCLAIMED.", |row| {
         maybe(row.placement_error.as_ref(), text)

@@ -11,6 +11,7 @@ use schemas::definition::{
 };
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
+use schemas::isolation::Isolation;
 use schemas::names::{
     ClusterId, DispatchKey, EntryId, EvaluationId, Ids, ParameterisedGuid, PeriodicGuid, RequestId,
 };
@@ -59,7 +60,12 @@ fn actual_event() -> impl Strategy<Value = actual::Event> {
     prop_oneof![
         places().prop_map(|places| Event::Created { places }),
         (place(), by()).prop_map(|(place, by)| Event::Claimed { place, by, placement: None }),
-        (place(), by()).prop_map(|(place, by)| Event::Started { place, by, net: NetInfo::default() }),
+        (place(), by()).prop_map(|(place, by)| Event::Started {
+            place,
+            by,
+            net: NetInfo::default(),
+            isolation: Isolation::NONE
+        }),
         (place(), by(), any::<u32>()).prop_map(|(place, by, count)| Event::Crashed {
             place,
             by,
@@ -149,7 +155,11 @@ fn task_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0..4_u8, 0..2_u8, any::<u8>())
             .prop_map(|(task, name, size)| E::Desired(desired_task(task, name, size).into())),
-        (0..4_u8).prop_map(|nth| E::Started { by: instance(9, 0, nth), placement: None }),
+        (0..4_u8).prop_map(|nth| E::Started {
+            by: instance(9, 0, nth),
+            placement: None,
+            isolation: Isolation::NONE
+        }),
         Just(E::PlacementFailed { error: "full".into(), explanation: None }),
         (0..4_u8).prop_map(|nth| E::Completed {
             by: Some(instance(9, 0, nth)),

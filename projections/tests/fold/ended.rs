@@ -8,6 +8,7 @@ use schemas::container::{Instance, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::ended::How;
 use schemas::entry::Event;
+use schemas::isolation::Isolation;
 use schemas::limits::{ENDED_OF_PROCESS, HISTORY_KEPT, HISTORY_SHOWN};
 use schemas::names::InstanceGuid;
 use schemas::policy::Policies;
@@ -43,7 +44,7 @@ fn place(index: u32) -> Place {
 
 fn started(index: u32, number: u128) -> Event {
     let (by, net) = (container(number), NetInfo::default());
-    Event::Actual(actual::Event::Started { place: place(index), by, net })
+    Event::Actual(actual::Event::Started { place: place(index), by, net, isolation: Isolation::NONE })
 }
 
 fn crashed(index: u32, number: u128) -> Event {

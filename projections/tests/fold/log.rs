@@ -8,6 +8,7 @@ use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::names::{
     CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, EvaluationId, Ids, Incarnation,
     InstanceGuid, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
@@ -419,7 +420,9 @@ fn report(
     };
     let step = |step: &u8| match step {
         0 => process::ReportStep::Actual(actual::Command::Claim { placement: None }),
-        1 | 2 => process::ReportStep::Actual(actual::Command::Start { net: net() }),
+        1 | 2 => {
+            process::ReportStep::Actual(actual::Command::Start { net: net(), isolation: Isolation::NONE })
+        }
         3 => process::ReportStep::Actual(actual::Command::Crash {
             reason: "exited with 1".into(),
             exit_status: Some(1),
@@ -493,7 +496,7 @@ fn report_task(world: &World, task: u8, container: u8, step: u8) -> task::Report
         _ => task::Outcome::Failed { reason: "exited with 1".into() },
     };
     let step = match step {
-        0 => task::ReportStep::Start { placement: None },
+        0 => task::ReportStep::Start { placement: None, isolation: Isolation::NONE },
         _ => task::ReportStep::Complete { outcome },
     };
     task::Report {

@@ -5,6 +5,7 @@ use projections::{SnapshotError, World};
 use proptest::prelude::*;
 use schemas::container::Epoch;
 use schemas::entry::{Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::names::{ClusterId, Ids};
 use schemas::{Places, Position, Subject, Timestamp, actual, desired, task};
 
@@ -75,7 +76,11 @@ fn a_large_world_is_restored_as_a_small_one_though_several_read_it() {
         let of_process = decision(Ids::new(number).next(at), at, aggregate, events);
         let mut events = vec![Event::Task(task::Event::Desired(Box::new(fixtures::task(&name, "large"))))];
         if number % 2 == 0 {
-            events.push(Event::Task(task::Event::Started { by, placement: None }));
+            events.push(Event::Task(task::Event::Started {
+                by,
+                placement: None,
+                isolation: Isolation::NONE,
+            }));
         }
         let aggregate = Aggregate::Task { guid: task_guid(&name), domain: domain("large"), epoch };
         let of_task = decision(Ids::new(number).next(at), at, aggregate, events);

@@ -4,6 +4,7 @@ use projections::{Change, Due, REMEMBERED, WorkRef, World, records};
 use schemas::container::{Instance, NetInfo};
 use schemas::crash::Restart;
 use schemas::entry::Event;
+use schemas::isolation::Isolation;
 use schemas::message::{LrpRecord, LrpState, Record};
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Places, Position, Subject, Timestamp, actual, evacuating};
@@ -205,7 +206,12 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
     let [old, bad, new] = [1, 2, 0].map(|id| Place::new(0, definition_id(id)));
     let [own, wrong, next] = [0, 1, 2].map(|container| instance(0, 0, container));
     let started = |place: &Place, by: &Instance| {
-        Event::Actual(Lrp::Started { place: place.clone(), by: by.clone(), net: NetInfo::default() })
+        Event::Actual(Lrp::Started {
+            place: place.clone(),
+            by: by.clone(),
+            net: NetInfo::default(),
+            isolation: Isolation::NONE,
+        })
     };
     let mut log = story([desire(0, 1)]);
     let removed = Lrp::Removed { places: new.clone().into(), cause: Ended::Replaced };
@@ -233,12 +239,28 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
             Lrp::Claimed { place: new.clone(), by: next.clone(), placement: None },
             Some(LrpState::Claimed { by: next.clone(), stopping: false }),
         ),
-        (Lrp::Started { place: new.clone(), by: next.clone(), net: NetInfo::default() }, running.clone()),
+        (
+            Lrp::Started {
+                place: new.clone(),
+                by: next.clone(),
+                net: NetInfo::default(),
+                isolation: Isolation::NONE,
+            },
+            running.clone(),
+        ),
         (
             Lrp::Crashed { place: new.clone(), by, reason, exit_status, crash_count, restart, attempts },
             Some(LrpState::Crashed),
         ),
-        (Lrp::Started { place: new.clone(), by: next, net: NetInfo::default() }, running),
+        (
+            Lrp::Started {
+                place: new.clone(),
+                by: next,
+                net: NetInfo::default(),
+                isolation: Isolation::NONE,
+            },
+            running,
+        ),
     ];
     for (event, expected) in steps {
         let told = format!("{event:?}");

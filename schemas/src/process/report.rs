@@ -147,9 +147,9 @@ impl Draft<'_> {
                 self.check_distinct(report)?;
                 self.record(actual::Event::Claimed { place, by, placement: placement.clone() });
             }
-            (actual::Step::Start, actual::Command::Start { net }) => {
+            (actual::Step::Start, actual::Command::Start { net, isolation }) => {
                 self.check_cell(report, Code::ActualLrpCannotBeStarted)?;
-                self.record(actual::Event::Started { place, by, net: net.clone() });
+                self.record(actual::Event::Started { place, by, net: net.clone(), isolation: *isolation });
                 let crowded = self.has_others(&report.place);
                 self.end_twins(report.place.index, |place| crowded || *place != report.place);
                 self.end_unwanted(&report.place, &report.by.cell_id, Trigger::Stop);

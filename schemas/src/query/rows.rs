@@ -14,6 +14,7 @@ use crate::crash::{Attempts, Declined};
 use crate::definition::{Definition, DesiredLrp, Mode, Routes, TaskDefinition};
 use crate::ended::How;
 use crate::evaluation::{Evaluation, Status};
+use crate::isolation::Isolation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use crate::policy::Policies;
 use crate::rank::Priority;
@@ -387,6 +388,8 @@ pub struct InstanceRow {
     pub address: Option<String>,
     /// Its ports; only while it runs.
     pub ports: Vec<PortMapping>,
+    /// How its container is kept apart; only while it runs and its cell doesn't evacuate.
+    pub isolation: Option<Isolation>,
     /// Why it could not be placed; only while it is UNCLAIMED.
     pub placement_error: Option<String>,
     /// Crashes counted.

@@ -17,12 +17,8 @@ const KINDS: [&str; 7] = ["run", "timeout", "try", "parallel", "serial", "codepe
 const KINDS_NOT_HONOURED: [&str; 2] = ["download", "upload"];
 
 /// What Diego's actions have and Muster doesn't honour yet.
-const NOT_HONOURED: &[(&str, &str)] = &[
-    ("log_source", ""),
-    ("resource_limits", ""),
-    ("user", "everything runs as the cell's own user"),
-    ("volume_mounted_files", ""),
-];
+const NOT_HONOURED: &[(&str, &str)] =
+    &[("log_source", ""), ("resource_limits", ""), ("volume_mounted_files", "")];
 
 /// Reads an action tree.
 pub(super) fn take(root: Field<'_>) -> Option<Action> {
@@ -130,7 +126,15 @@ fn take_run(fields: &mut Fields<'_>) -> Option<Run> {
     let dir = fields.or("dir", String::new(), |field| field.text(limits::PATH_BYTES));
     let env = fields.or("env", vec![], take_variables);
     let suppress_log_output = fields.or("suppress_log_output", false, Field::flag);
-    Some(Run { path: path?, args: args?, dir: dir?, env: env?, suppress_log_output: suppress_log_output? })
+    let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
+    Some(Run {
+        path: path?,
+        args: args?,
+        dir: dir?,
+        env: env?,
+        suppress_log_output: suppress_log_output?,
+        user: user?,
+    })
 }
 
 /// Reads an environment: a list of `{name, value}`, or an object of names and values.

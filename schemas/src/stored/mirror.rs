@@ -8,6 +8,7 @@ use smallvec::{Array, SmallVec};
 
 use crate::attributes::Attributes;
 use crate::container::Epoch;
+use crate::isolation::{Isolation, Wall};
 use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
     FolderId, Incarnation, InstanceGuid, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid,
@@ -37,7 +38,7 @@ macro_rules! words {
 
 words!(
     bool, u8, u16, u32, u64, i32, String, EcoString, Timestamp, Position, CellClass, Indices, Epoch, Ratio,
-    Priority, Attributes, Rules
+    Priority, Attributes, Rules, Isolation, Wall
 );
 words!(
     CellId,

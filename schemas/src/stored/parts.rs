@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::mirror::{Mirror, mirror};
+use crate::isolation::Wall;
 use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
 use crate::resources::CellClass;
 use crate::rules::Rules;
-use crate::{Position, action, container, placement, resources};
+use crate::{Position, action, container, definition, placement, resources};
 
 /// A container and the cell it is on.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -105,10 +106,34 @@ pub struct Constraint {
     pub stack: Option<Stack>,
     /// Tags that the cell must carry, all of them.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// The walls that its containers must have.
+    #[serde(default)]
+    pub walls: BTreeSet<Wall>,
     /// What it asks for beside that; none: nothing.
     pub rules: Option<Box<Rules>>,
 }
-mirror!(struct Constraint = resources::Constraint { stack, placement_tags, rules });
+mirror!(struct Constraint = resources::Constraint { stack, placement_tags, walls, rules });
+
+/// What of a container's surroundings is not as usual.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Sandbox {
+    /// The file system that it gets; empty: what programs need of the host's.
+    pub root_fs: String,
+    /// The network that it is in.
+    pub network: Network,
+}
+mirror!(struct Sandbox = definition::Sandbox { root_fs, network });
+
+/// The network that a container is in.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// The host's.
+    Host,
+    /// One of its own, which leads nowhere.
+    None,
+}
+mirror!(enum Network = definition::Network { Host, None });
 
 /// An environment variable.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -215,8 +240,11 @@ pub struct Run {
     pub env: Vec<Variable>,
     /// Whether its output is thrown away.
     pub suppress_log_output: bool,
+    /// Who runs it; empty: whoever runs programs that name nobody.
+    #[serde(default)]
+    pub user: String,
 }
-mirror!(struct Run = action::Run { path, args, dir, env, suppress_log_output });
+mirror!(struct Run = action::Run { path, args, dir, env, suppress_log_output, user });
 
 /// An action with a time limit.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -10,9 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
-use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
+use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Sandbox, Variable};
 use super::rollout::Policies;
 use crate::definition::Ports;
+use crate::isolation::Isolation;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
 use crate::rank::Priority;
 use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating};
@@ -155,10 +156,12 @@ pub struct Definition {
     pub ports: Ports,
     /// Time between TERM and KILL when it is stopped, in milliseconds.
     pub grace_period_ms: u64,
+    /// What of its surroundings is not as usual; none: all is.
+    pub sandbox: Option<Arc<Sandbox>>,
 }
 mirror!(struct Definition = definition::Definition {
     constraint, environment_variables, setup, action, monitor, start_timeout_ms, memory_mb, disk_mb, cpu_weight,
-    ports, grace_period_ms,
+    ports, grace_period_ms, sandbox,
 });
 
 /// Changes to a process that restart nothing: what is absent stays.
@@ -248,6 +251,9 @@ pub enum Actual {
         by: Instance,
         /// Where it is reached.
         net: NetInfo,
+        /// How it is kept apart.
+        #[serde(default)]
+        isolation: Isolation,
     },
     /// One crashed, as an invented version had it: what proves that old versions are read.
     #[cfg(test)]
@@ -431,9 +437,9 @@ impl Mirror<actual::Event> for Actual {
                 by: by.mirror(),
                 placement: placement.mirror(),
             },
-            Self::StartedV1 { index, definition_id, by, net } => {
+            Self::StartedV1 { index, definition_id, by, net, isolation } => {
                 let place = Place { index, definition_id };
-                Event::Started { place, by: by.mirror(), net: net.mirror() }
+                Event::Started { place, by: by.mirror(), net: net.mirror(), isolation }
             }
             #[cfg(test)]
             Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
@@ -493,8 +499,8 @@ impl Mirror<Actual> for actual::Event {
                 let (by, placement) = (by.mirror(), placement.mirror());
                 Actual::ClaimedV1 { index, definition_id, by, placement }
             }
-            Self::Started { place: Place { index, definition_id }, by, net } => {
-                Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror() }
+            Self::Started { place: Place { index, definition_id }, by, net, isolation } => {
+                Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror(), isolation }
             }
             Self::Crashed {
                 place: Place { index, definition_id },

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
-use super::parts::{Action, Constraint, Explanation, Instance, Secret, Variable};
+use super::parts::{Action, Constraint, Explanation, Instance, Sandbox, Secret, Variable};
+use crate::isolation::Isolation;
 use crate::names::{Domain, TaskGuid};
 use crate::rank::Priority;
 use crate::{definition, task};
@@ -25,6 +26,9 @@ pub enum Task {
         by: Instance,
         /// Why there.
         placement: Option<Box<Explanation>>,
+        /// How it is kept apart.
+        #[serde(default)]
+        isolation: Isolation,
     },
     /// It could not be placed and waits for room.
     #[serde(rename = "placement_failed.v1")]
@@ -102,10 +106,12 @@ pub struct TaskDefinition {
     pub placement: Placement,
     /// Time between TERM and KILL when it is cancelled, in milliseconds.
     pub grace_period_ms: u64,
+    /// What of its surroundings is not as usual; none: all is.
+    pub sandbox: Option<Arc<Sandbox>>,
 }
 mirror!(struct TaskDefinition = definition::TaskDefinition {
     constraint, environment_variables, action, memory_mb, disk_mb, cpu_weight, result_file,
-    completion_callback_url, annotation, priority, placement, grace_period_ms,
+    completion_callback_url, annotation, priority, placement, grace_period_ms, sandbox,
 });
 
 /// What becomes of a task that can't be placed.
@@ -155,8 +161,8 @@ impl Mirror<task::Event> for Task {
         use task::Event;
         match self {
             Self::DesiredV1(task) => Event::Desired(task.mirror()),
-            Self::StartedV1 { by, placement } => {
-                Event::Started { by: by.mirror(), placement: placement.mirror() }
+            Self::StartedV1 { by, placement, isolation } => {
+                Event::Started { by: by.mirror(), placement: placement.mirror(), isolation }
             }
             Self::PlacementFailedV1 { error, explanation } => {
                 Event::PlacementFailed { error, explanation: explanation.mirror() }
@@ -180,8 +186,8 @@ impl Mirror<Task> for task::Event {
     fn mirror(self) -> Task {
         match self {
             Self::Desired(task) => Task::DesiredV1(task.mirror()),
-            Self::Started { by, placement } => {
-                Task::StartedV1 { by: by.mirror(), placement: placement.mirror() }
+            Self::Started { by, placement, isolation } => {
+                Task::StartedV1 { by: by.mirror(), placement: placement.mirror(), isolation }
             }
             Self::PlacementFailed { error, explanation } => {
                 Task::PlacementFailedV1 { error, explanation: explanation.mirror() }

@@ -7,6 +7,7 @@ use schemas::Place;
 use schemas::actual;
 use schemas::container::Instance;
 use schemas::definition::DesiredLrpUpdate;
+use schemas::isolation::Isolation;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{Command, Purpose, ReportStep, Steer};
 use schemas::rollout::Phase;
@@ -139,7 +140,7 @@ impl Stage {
             Move::TwinGone(pick) => self.twin_gone(*pick),
             Move::Report(index, number) => {
                 let by = Instance { cell_id: cell_id(0), ..instance(9_000_000 + self.made, "c0") };
-                let start = actual::Command::Start { net: net(3) };
+                let start = actual::Command::Start { net: net(3), isolation: Isolation::NONE };
                 let place = Place::new(*index, id(&name(*number)));
                 drop(self.report(&place, by, vec![ReportStep::Actual(start)]));
             }

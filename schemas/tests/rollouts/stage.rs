@@ -9,6 +9,7 @@ use schemas::actual::{self, Actual, Ended, State};
 use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use schemas::entry::{Event, Stamp};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::policy::{Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Steer};
@@ -186,9 +187,13 @@ impl Stage {
                     | Behaviour::Fails
                     | Behaviour::FailsAbove0
                     | Behaviour::RunsAndCrashes
-                    | Behaviour::DoesNotFit => {
-                        self.report(place, by, step(actual::Command::Start { net: net(1) })).unwrap()
-                    }
+                    | Behaviour::DoesNotFit => self
+                        .report(
+                            place,
+                            by,
+                            step(actual::Command::Start { net: net(1), isolation: Isolation::NONE }),
+                        )
+                        .unwrap(),
                 };
                 true
             }

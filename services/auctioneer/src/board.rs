@@ -384,8 +384,11 @@ impl Board {
         let rules = constraint.rules.as_deref();
         // Zone and stack part the cells anyway.
         let named = rules.into_iter().flat_map(Rules::attributes);
-        let named: BTreeSet<AttributeName> =
+        let mut named: BTreeSet<AttributeName> =
             named.filter(|name| !matches!(name.as_str(), ZONE | STACK)).cloned().collect();
+        if !constraint.walls.is_empty() {
+            named.insert(AttributeName::isolation());
+        }
         // Work of one cell is looked for there alone.
         let partition = if only.is_some() { None } else { self.partition_by(named) };
         let spreads = rules.map_or(&[][..], |rules| &rules.spread);
@@ -455,6 +458,7 @@ mod tests {
         };
         let constraint = |number: usize| Constraint {
             stack: Some(stack.clone()),
+            walls: BTreeSet::new(),
             placement_tags: [PlacementTag::new(&number.to_string()).expect("a name")].into(),
             rules: None,
         };

@@ -14,7 +14,7 @@ use crate::family::Family;
 use crate::score::Score;
 use crate::search::Wanted;
 use crate::tally::Tally;
-use crate::view::{Unmet, View};
+use crate::view::{Unmet, View, Weak};
 
 /// Constraints that an error names.
 const ERROR_RULES: usize = 3;
@@ -29,7 +29,7 @@ const VALUE_CHARS: usize = 40;
 pub(crate) fn error(board: &Board, wanted: Wanted, tally: &Tally, family: &Family) -> String {
     let view = board.view(wanted.view);
     let unmet: u32 = view.unmet.iter().map(|unmet| unmet.cells).sum();
-    let compatible = view.cells - view.stack - view.tags - unmet;
+    let compatible = view.cells - view.stack - view.tags - view.weak.cells - unmet;
     if compatible == 0 {
         return sentence(NO_COMPATIBLE_CELLS, nearest_misses(view));
     }
@@ -63,11 +63,14 @@ fn lacks(free: Resources, size: Resources, what: Lack) -> bool {
     free.lacks(size).any(|lacked| lacked == what)
 }
 
-/// What the cells lack that were nearest to be compatible: one that doesn't meet a constraint has the right stack and tags,
-/// and one with other tags has the right stack.
+/// What the cells lack that were nearest to be compatible: one that doesn't meet a constraint has the right stack, tags and
+/// isolation, one of too little isolation the right stack and tags, and one with other tags the right stack.
 fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     let missed: Vec<(&Rule, &Unmet)> =
         view.rules.iter().zip(&view.unmet).filter(|(_, unmet)| unmet.cells > 0).collect();
+    if missed.is_empty() && view.weak.cells > 0 {
+        return vec![weak(&view.weak).into()];
+    }
     if missed.is_empty() {
         let tags = (view.tags > 0).then_some(Mismatch::Tags);
         let why = tags.or((view.stack > 0).then_some(Mismatch::Stack));
@@ -78,6 +81,14 @@ fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     let mut said: Vec<Cow<'static, str>> = missed.iter().take(ERROR_RULES).map(miss).collect();
     said.extend((more > 0).then(|| format!("and {more} more").into()));
     said
+}
+
+/// Which cells keep their containers apart too little: `isolation (c1 is none, c2 is degraded[landlock], and 3 more)`.
+fn weak(weak: &Weak) -> String {
+    let mut said: Vec<String> = weak.some.iter().map(|(cell, has)| format!("{cell} is {has}")).collect();
+    let more = weak.cells - count(weak.some.len());
+    said.extend((more > 0).then(|| format!("and {more} more")));
+    format!("isolation ({})", said.join(", "))
 }
 
 /// A constraint as users wrote it.
@@ -121,6 +132,7 @@ pub(crate) fn explain(
     let reasons = [
         ("stack", view.stack),
         ("tags", view.tags),
+        ("isolation", view.weak.cells),
         (EVACUATING, view.evacuating),
         (CORDONED, view.cordoned),
         (UNHEALTHY, view.unhealthy),

@@ -19,6 +19,7 @@ use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use schemas::process::{self, Command, Context, Outcome, Process, Report, ReportStep, Slot, Steer, Unplaced};
 use schemas::query::CellRow;
@@ -594,5 +595,5 @@ struct Others {
 }
 
 fn start() -> actual::Command {
-    actual::Command::Start { net: NetInfo::default() }
+    actual::Command::Start { net: NetInfo::default(), isolation: Isolation::NONE }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use schemas::attributes::AttributeName;
+use schemas::isolation::Isolation;
 use schemas::names::CellId;
 use schemas::resources::{Constraint, Mismatch};
 use schemas::rules::{Rule, Spread};
@@ -15,6 +16,8 @@ use crate::board::{BoardCell, Standing, at, count};
 pub(crate) const NONE: u32 = u32::MAX;
 /// Values of an attribute that an error names.
 const VALUES_NAMED: usize = 3;
+/// Cells of too little isolation that are named.
+const WEAK_NAMED: usize = 3;
 /// One part of what is in a share, as [`Share::filled`] counts: so fine that shares of 10,000 values differ.
 const PART: u64 = 1 << 16;
 /// More than any share is filled: no instance is wanted there.
@@ -108,6 +111,23 @@ pub(crate) struct DistinctView {
     pub(crate) candidates: Vec<u32>,
 }
 
+/// Cells whose containers are not kept apart as the work must be, and have the right stack and tags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Weak {
+    pub(crate) cells: u32,
+    /// Some of them, with what they have.
+    pub(crate) some: Vec<(CellId, Isolation)>,
+}
+
+impl Weak {
+    fn add(&mut self, cell: &BoardCell) {
+        self.cells += 1;
+        if self.some.len() < WEAK_NAMED {
+            self.some.push((cell.id.clone(), cell.offer().isolation()));
+        }
+    }
+}
+
 /// Cells that don't meet one constraint, and met those before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unmet {
@@ -153,6 +173,8 @@ pub(crate) struct View {
     pub(crate) stack: u32,
     /// Cells with other tags.
     pub(crate) tags: u32,
+    /// Cells of too little isolation.
+    pub(crate) weak: Weak,
     /// For each constraint the cells that don't meet it.
     pub(crate) unmet: Vec<Unmet>,
     /// The constraints, to be named.
@@ -222,6 +244,7 @@ impl View {
         match (constraint.mismatch(&cell.offer()), cell.standing) {
             (Some(Mismatch::Stack), _) => self.stack += 1,
             (Some(Mismatch::Tags), _) => self.tags += 1,
+            (Some(Mismatch::Isolation), _) => self.weak.add(cell),
             (Some(Mismatch::Rule(at, rule)), _) => {
                 let name = rule.attribute.as_ref().map_or("", AttributeName::as_str);
                 self.unmet[at].add(cell.offer().attribute(name));

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use schemas::attributes::{AttributeName, Attributes};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, Ports, TaskDefinition};
+use schemas::isolation::{Isolation, Wall};
 use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::Order;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
@@ -205,6 +206,17 @@ fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
     (candidates.len(), lacking)
 }
 
+/// Cells of too little isolation, three of them by name.
+fn weak(cells: &[BoardCell], item: &Item) -> String {
+    let weak = cells.iter().filter(|cell| mismatch(cell, item) == Some(Mismatch::Isolation));
+    let mut said: Vec<String> =
+        weak.map(|cell| format!("{} is {}", cell.id, cell.offer().isolation())).collect();
+    let more = said.len().saturating_sub(3);
+    said.truncate(3);
+    said.extend((more > 0).then(|| format!("and {more} more")));
+    format!("isolation ({})", said.join(", "))
+}
+
 fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     if cells.iter().all(|cell| mismatch(cell, item).is_some()) {
         let missed = missed(cells, item);
@@ -214,6 +226,7 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
         // Of stack and tags the tags are the nearer miss.
         let mismatches = cells.iter().filter_map(|cell| mismatch(cell, item));
         return match mismatches.max() {
+            Some(Mismatch::Isolation) => format!("found no compatible cells: {}", weak(cells, item)),
             Some(why) => format!("found no compatible cells: {}", why.word()),
             None => "found no compatible cells".into(),
         };
@@ -343,11 +356,18 @@ fn stack() -> impl Strategy<Value = Stack> {
 /// A few values of a few attributes, some of which a cell may lack.
 fn attributes() -> impl Strategy<Value = Attributes> {
     let racks = proptest::option::weighted(0.8, 0..4_u32);
-    (racks, proptest::option::weighted(0.7, 0..3_u32)).prop_map(|(rack, size)| {
+    let isolation = prop_oneof![
+        4 => Just(None),
+        2 => Just(Some(Isolation::FULL)),
+        1 => Just(Some(Isolation::FULL.without(Wall::Landlock))),
+        1 => Just(Some(Isolation::NONE)),
+    ];
+    (racks, proptest::option::weighted(0.7, 0..3_u32), isolation).prop_map(|(rack, size, isolation)| {
         let named = |name: &str, value: Option<String>| Some((AttributeName::new(name).unwrap(), value?));
         let rack = named("rack", rack.map(|rack| format!("r{rack}")));
         let size = named("size", size.map(|size| size.to_string()));
-        Attributes::new(rack.into_iter().chain(size).collect()).unwrap()
+        let isolation = named("isolation", isolation.map(|isolation| isolation.to_string()));
+        Attributes::new(rack.into_iter().chain(size).chain(isolation).collect()).unwrap()
     })
 }
 
@@ -438,8 +458,13 @@ fn used() -> impl Strategy<Value = Resources> {
 }
 
 fn constraint() -> impl Strategy<Value = Constraint> {
-    (proptest::option::of(stack()), tags(), any_rules())
-        .prop_map(|(stack, placement_tags, rules)| Constraint { stack, placement_tags, rules })
+    let walls = prop_oneof![
+        5 => Just(BTreeSet::new()),
+        1 => Just(BTreeSet::from(Wall::ALL)),
+        1 => Just(BTreeSet::from([Wall::Files])),
+    ];
+    (proptest::option::of(stack()), tags(), walls, any_rules())
+        .prop_map(|(stack, placement_tags, walls, rules)| Constraint { stack, placement_tags, walls, rules })
 }
 
 fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {

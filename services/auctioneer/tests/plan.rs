@@ -363,6 +363,7 @@ fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
         stopping: false,
         address: Some("127.0.0.1".to_owned()),
         ports: vec![],
+        isolation: None,
         placement_error: None,
         crash_count: 0,
         crash_reason: None,

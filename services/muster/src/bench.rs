@@ -12,6 +12,7 @@ mod rolling;
 mod waits;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,6 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use journal::Journal;
 use journal::{Sqlite, StreamSettings};
-use schemas::attributes::Attributes;
 use schemas::bus::Inbox;
 use schemas::limits;
 use schemas::names::{BadName, CellId, ClientName, Domain, ServiceId, Zone};
@@ -303,7 +303,7 @@ impl Place {
             let id = CellId::new(&format!("c{number}"))?;
             let zone = Zone::new(&format!("z{}", number % 3))?;
             let bus = self.bus(&Inbox::Rep(id.clone())).await?;
-            local.add_cell(id, (zone, Attributes::default()), total, &Kind::Scripted, bus).await?;
+            local.add_cell(id, (zone, BTreeMap::new()), total, &Kind::Scripted, bus).await?;
         }
         Ok(local)
     }

@@ -34,7 +34,7 @@ use crate::cli::{diff, file, watch};
 use crate::error::{ServiceError, chain};
 use crate::host;
 use crate::local::{Kind, Local, Own, Roles, end_leftovers};
-use crate::serve::{self, GivenAttributes};
+use crate::serve::{self, GivenAttributes, IsolationArg};
 use crate::wire;
 use crate::wire::ended::Ended;
 use crate::wire::past::Cache;
@@ -63,6 +63,9 @@ pub(crate) struct DevArgs {
     /// What is true of the cells, for definitions to ask for, as rack=r1; of one cell as c1:rack=r1; may be given again
     #[arg(long = "attribute", value_name = "[CELL:]NAME=VALUE", value_parser = parse_attributes)]
     pub(crate) attributes: Vec<CellAttributes>,
+    /// Whether containers are kept apart from this host and each other, as those of a cluster are
+    #[arg(long, value_enum, default_value_t = IsolationArg::None, env = "MUSTER_ISOLATION")]
+    pub(crate) isolation: IsolationArg,
     /// Show events line by line, also on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
@@ -286,8 +289,9 @@ async fn add_cells(
         let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" })?;
         let bus = bus.bus(&Inbox::Rep(id.clone()))?;
         let of_cell = args.attributes.iter().filter(|(cell, _)| cell.as_ref().is_none_or(|cell| *cell == id));
-        let attributes = host::attributes(of_cell.flat_map(|(_, given)| given.iter().cloned()).collect())?;
-        local.add_cell(id, (zone, attributes), total, &Kind::Process(folder.to_owned()), bus).await?;
+        let given = of_cell.flat_map(|(_, given)| given.iter().cloned()).collect();
+        let kind = Kind::Process(folder.to_owned(), args.isolation.isolate(executor::process::FIRST_ID));
+        local.add_cell(id, (zone, given), total, &kind, bus).await?;
     }
     Ok(())
 }

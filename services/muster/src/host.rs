@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use schemas::attributes::{AttributeName, Attributes, BadAttribute, check_value};
+use schemas::attributes::{AttributeName, Attributes, BadAttribute, ISOLATION, check_value};
+use schemas::isolation::Isolation;
 use schemas::limits::RESOURCE_MB;
 use schemas::message::Program;
 use schemas::resources::Resources;
@@ -39,13 +40,21 @@ pub(crate) fn version() -> String {
     format!("muster {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What is said of the cells of this host: its fingerprint, and what an operator gives, which wins.
+/// What is said of the cells of this host: its fingerprint, what an operator gives, which wins, and how containers are kept
+/// apart, which no operator can say.
 ///
 /// # Errors
 /// What the operator gives is too much, or may not be given.
-pub(crate) fn attributes(given: BTreeMap<AttributeName, String>) -> Result<Attributes, BadAttribute> {
+pub(crate) fn attributes(
+    given: BTreeMap<AttributeName, String>,
+    isolation: Isolation,
+) -> Result<Attributes, BadAttribute> {
+    if given.contains_key(ISOLATION) {
+        return Err(BadAttribute::Given(ISOLATION.to_owned()));
+    }
     let mut all = fingerprint();
     all.extend(given);
+    all.insert(AttributeName::isolation(), isolation.to_string());
     Attributes::new(all)
 }
 
@@ -111,12 +120,15 @@ mod tests {
     fn what_is_given_wins_over_what_is_found() {
         let name = |text: &str| AttributeName::new(text).unwrap();
         let given = BTreeMap::from([(name("rack"), "r1".into()), (name("cpu.arch"), "z80".into())]);
-        let attributes = attributes(given).unwrap();
+        let attributes = attributes(given, Isolation::FULL).unwrap();
         assert_eq!(attributes.get("rack"), Some("r1"));
         assert_eq!(attributes.get("cpu.arch"), Some("z80"));
         assert_eq!(attributes.get("os.name"), Some(std::env::consts::OS));
-        let refused = super::attributes(BTreeMap::from([(name("zone"), "z1".into())]));
-        assert_eq!(refused, Err(BadAttribute::Given("zone".into())));
+        assert_eq!(attributes.get("isolation"), Some("full"));
+        for taken in ["zone", "isolation"] {
+            let refused = super::attributes(BTreeMap::from([(name(taken), "z1".into())]), Isolation::NONE);
+            assert_eq!(refused, Err(BadAttribute::Given(taken.into())));
+        }
     }
 
     #[test]

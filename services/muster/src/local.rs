@@ -1,12 +1,14 @@
 //! A whole cluster in this process: a BBS, an auctioneer and cells, on a journal and a bus that are given.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError};
+use executor::process::Isolate;
 use journal::Journal;
-use schemas::attributes::Attributes;
+use schemas::attributes::{AttributeName, Attributes};
 use schemas::bus::Inbox;
 use schemas::limits::HISTORY_SHOWN;
 use schemas::names::{CellId, Stack, Zone};
@@ -32,8 +34,8 @@ const PROBE: Duration = Duration::from_millis(100);
 /// What runs containers on the cells.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// Real processes, in a folder for each cell below this one.
-    Process(PathBuf),
+    /// Real processes, in a folder for each cell below this one, and whether they are isolated.
+    Process(PathBuf, Isolate),
     /// In memory, as their recipes say.
     Scripted,
 }
@@ -152,7 +154,7 @@ impl Local {
     pub(crate) async fn add_cell(
         &mut self,
         id: CellId,
-        (zone, attributes): (Zone, Attributes),
+        (zone, given): (Zone, BTreeMap<AttributeName, String>),
         total: Resources,
         kind: &Kind,
         bus: Bus,
@@ -160,7 +162,7 @@ impl Local {
         let (inputs, receiver) = mpsc::channel(INPUTS);
         let containers = match kind {
             Kind::Scripted => Containers::scripted(inputs.clone()),
-            Kind::Process(folder) => {
+            Kind::Process(folder, isolate) => {
                 let mut settings = executor::process::Settings::new(
                     folder.join(id.as_str()),
                     id.clone(),
@@ -169,17 +171,21 @@ impl Local {
                 );
                 settings.unhealthy_monitoring_interval = PROBE;
                 settings.keys = self.keys.clone();
+                settings.isolate = *isolate;
                 Containers::process(settings, inputs.clone()).await?
             }
         };
         let stack = Stack::new("linux")?;
         let (_, seed) = identity("rep")?;
         let folder = match kind {
-            Kind::Process(folder) => home::folder_id(&folder.join(id.as_str()))?,
+            Kind::Process(folder, _) => home::folder_id(&folder.join(id.as_str()))?,
             Kind::Scripted => home::new_folder_id()?,
         };
         let mut settings = ::rep::Settings::new(id.clone(), folder, zone, stack, total);
-        settings.attributes = attributes;
+        settings.attributes = match kind {
+            Kind::Process(..) => host::attributes(given, containers.isolation())?,
+            Kind::Scripted => Attributes::new(given)?,
+        };
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
         let running = rep::run(settings, seed, bus, containers.clone(), channel, stop.clone());

@@ -8,6 +8,7 @@ use bus::Bus;
 use bus::nats::{ConnectError, Settings};
 use clap::Args;
 use client::{Login, Tls};
+use executor::process::Isolate;
 use journal::Journal;
 use journal::{Durability, JetStream, JournalError, StreamSettings};
 use schemas::Timestamp;
@@ -143,12 +144,46 @@ pub(crate) struct RepArgs {
     /// Host ports that containers may get, as 20000-29999
     #[arg(long, value_parser = parse_ports, default_value = "20000-29999", value_name = "FROM-TO", env = "MUSTER_PORTS")]
     pub(crate) ports: std::ops::RangeInclusive<u16>,
+    /// Whether containers are kept apart from the host and each other: as far as the host allows (full), or not at all (none)
+    #[arg(long, value_enum, default_value_t = IsolationArg::Full, env = "MUSTER_ISOLATION")]
+    pub(crate) isolation: IsolationArg,
+    /// The file system of containers that ask for none: oci:FOLDER, oci:FOLDER:TAG or the path of a folder [default: what programs need of the host's]
+    #[arg(long, value_name = "ROOT", default_value = "", hide_default_value = true, env = "MUSTER_ROOT_FS")]
+    pub(crate) root_fs: String,
+    /// Folder below which definitions may name file systems as oci:FOLDER or a path; may be given again [default: none]
+    #[arg(long, value_name = "DIR", value_delimiter = ',', env = "MUSTER_IMAGES")]
+    pub(crate) images: Vec<PathBuf>,
+    /// The first of the 65536 ids of the host that users of containers have, where the rep is root
+    #[arg(long, default_value_t = executor::process::FIRST_ID, value_parser = number(100_000..=LAST_FIRST_ID), allow_negative_numbers = true, value_name = "ID", env = "MUSTER_FIRST_ID")]
+    pub(crate) first_id: u32,
     /// Seconds that an evacuation may take
     #[arg(long, default_value_t = 600, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
     pub(crate) evacuation_timeout: u64,
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
 }
+
+/// What isolation is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IsolationArg {
+    /// As much as the host gives.
+    Full,
+    /// None.
+    None,
+}
+
+impl IsolationArg {
+    /// What the executor is told.
+    pub(crate) const fn isolate(self, first_id: u32) -> Isolate {
+        match self {
+            Self::Full => Isolate::WhereItCan { first_id },
+            Self::None => Isolate::Never,
+        }
+    }
+}
+
+/// The last id that a range of them may begin with: ids are less than 2^31 - 1 nearly everywhere.
+const LAST_FIRST_ID: u32 = i32::MAX as u32 - executor::process::IDS;
 
 /// The longest time in seconds that an option takes: ten years.
 const SECONDS: u64 = 10 * 365 * 86_400;
@@ -414,14 +449,18 @@ pub(crate) async fn run_rep(
     let (zone, stack) = (args.zone.clone(), args.stack.clone());
     let mut settings = ::rep::Settings::new(args.cell.clone(), folder, zone, stack, total);
     settings.placement_tags = args.tags.iter().cloned().collect::<BTreeSet<_>>();
-    settings.attributes = host::attributes(args.attributes.iter().flatten().cloned().collect())?;
     settings.evacuation_timeout = std::time::Duration::from_secs(args.evacuation_timeout);
     let (inputs, receiver) = mpsc::channel(INPUTS);
     let mut executor =
         executor::process::Settings::new(data, args.cell.clone(), &args.address, shim_command()?);
     executor.ports = args.ports.clone();
     executor.keys = keys;
+    executor.isolate = args.isolation.isolate(args.first_id);
+    executor.root_fs.clone_from(&args.root_fs);
+    executor.images.clone_from(&args.images);
     let containers = Containers::process(executor, inputs.clone()).await?;
+    let given = args.attributes.iter().flatten().cloned().collect();
+    settings.attributes = host::attributes(given, containers.isolation())?;
     let (_, seed) = identity("rep")?;
     Ok(rep::run(settings, seed, bus, containers, (inputs, receiver), stop).await.map_err(Ended::from)?)
 }

@@ -21,6 +21,7 @@ use projector::{Projector, Url, run};
 use schemas::container::{Epoch, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::names::{ClientName, ClusterId, Ids};
 use schemas::{Decision, Place, Position, Subject, Timestamp, actual, cluster, process, task};
 use support::postgres::Postgres;
@@ -163,7 +164,9 @@ impl Log {
         let place = Place::new(index, fixtures::definition_id(&name));
         let step = match what {
             Reported::Claimed => actual::Command::Claim { placement: None },
-            Reported::Started => actual::Command::Start { net: NetInfo::default() },
+            Reported::Started => {
+                actual::Command::Start { net: NetInfo::default(), isolation: Isolation::NONE }
+            }
             Reported::Crashed => {
                 actual::Command::Crash { reason: "Exited with status 1".into(), exit_status: Some(1) }
             }
@@ -191,7 +194,7 @@ impl Log {
             epoch: known.map_or(Epoch(self.now), |known| known.epoch),
             by: held.unwrap_or(fresh),
             step: match ended {
-                false => task::ReportStep::Start { placement: None },
+                false => task::ReportStep::Start { placement: None, isolation: Isolation::NONE },
                 true => task::ReportStep::Complete { outcome },
             },
         })

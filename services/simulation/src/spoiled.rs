@@ -8,6 +8,7 @@ use schemas::action::{Action, Group, Run, Secret, Try, Variable};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
+use schemas::isolation::Wall;
 use schemas::names::{DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::Policies;
 use schemas::rank::Priority;
@@ -396,7 +397,6 @@ fn of_definitions() -> Vec<Fault> {
     faults.push(named("body.action", large, "body", "131072"));
     // What Diego knows and Muster doesn't honour.
     let refused = [
-        "body.root_fs",
         "body.egress_rules",
         "body.privileged",
         "body.check_definition",
@@ -405,9 +405,10 @@ fn of_definitions() -> Vec<Fault> {
         "body.max_pids",
         "body.volume_mounts",
         "body.cached_dependencies",
-        "body.network",
     ];
     faults.extend(refused.map(|at| named(at, Put::Json("1".into()), at, "not honoured")));
+    faults.push(value("body.root_fs", &json!("docker:busybox")));
+    faults.push(value("body.network", &json!("bridge")));
     faults
 }
 
@@ -489,8 +490,7 @@ fn of_actions() -> Vec<Fault> {
     }
     faults.push(inside(AT, &json!({ "timeout": { "action": child } }), ".timeout.timeout_ms"));
     faults.push(named("body.action.run.colour", Put::Json("1".into()), "body.action.run.colour", "unknown"));
-    let user = Put::Json("\"vcap\"".into());
-    faults.push(named("body.action.run.user", user, "body.action.run.user", "not honoured"));
+    faults.push(value("body.action.run.user", &json!(7)));
     faults.push(named("body.action.run.path", Put::Nothing, "body.action.run.path", "missing"));
     faults.push(value("body.action.run.path", &json!("")));
     faults.extend(of_text("body.action.run.path", PATH_BYTES));
@@ -610,6 +610,7 @@ fn utmost_constraint() -> Constraint {
     Constraint {
         stack: Stack::new("nowhere").ok(),
         placement_tags: (0..TAGS).filter_map(tag).collect(),
+        walls: Wall::ALL.into(),
         rules: None,
     }
 }
@@ -644,6 +645,7 @@ fn utmost_lrp(process_guid: ProcessGuid) -> DesiredLrp {
         cpu_weight: CPU_WEIGHT,
         ports: (1..=PORTS).map(|number| u16::MAX - PORTS + number).collect(),
         grace_period_ms: GRACE_MS,
+        sandbox: None,
     };
     DesiredLrp {
         domain: domain(),
@@ -674,6 +676,7 @@ fn utmost_task(task_guid: TaskGuid) -> DesiredTask {
         priority: Priority::default(),
         placement: Placement::Fail,
         grace_period_ms: GRACE_MS,
+        sandbox: None,
     };
     DesiredTask { task_guid, domain: domain(), definition: definition.into() }
 }

@@ -328,6 +328,7 @@ impl Work {
         Constraint {
             stack: self.stack.clone(),
             placement_tags: self.tag.then(tag).into_iter().collect(),
+            walls: BTreeSet::new(),
             rules: self.asks.map(|asks| Box::new(asks.rules())),
         }
     }
@@ -461,6 +462,7 @@ fn definition(work: &Work) -> Definition {
         cpu_weight: 0,
         ports: vec![8080].into(),
         grace_period_ms: 2_000,
+        sandbox: None,
     }
 }
 
@@ -505,6 +507,7 @@ fn desired_task(
         priority: work.priority.unwrap_or_default(),
         placement: queue.map_or(Placement::Fail, |time| Placement::Queue { deadline_ms: deadline(time) }),
         grace_period_ms: 1_000,
+        sandbox: None,
     };
     DesiredTask { task_guid: task.clone(), domain: domain.clone(), definition: definition.into() }
 }

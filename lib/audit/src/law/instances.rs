@@ -30,8 +30,8 @@ pub(super) fn judge(
             let command = Command::Claim { placement: placement.clone() };
             steps(before, &command, by, Step::Claim).or_else(|| speaks(by, decision))
         }
-        actual::Event::Started { by, net, .. } => {
-            let command = Command::Start { net: net.clone() };
+        actual::Event::Started { by, net, isolation, .. } => {
+            let command = Command::Start { net: net.clone(), isolation: *isolation };
             if let Some(other) = before.filter(|lrp| lrp.is_running()).and_then(Actual::holder)
                 && other != by
             {

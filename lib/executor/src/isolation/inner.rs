@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Instant;
@@ -64,6 +65,8 @@ fn give_away(plan: &Plan, root: Option<&Path>, first: u32) -> io::Result<()> {
             .map_err(|error| named(&format!("give {path} to the container"), error.into()))
     };
     give("work", owner.id, owner.group)?;
+    // Whoever runs a program of the container begins there, and nobody else comes so far.
+    fs::set_permissions("work", fs::Permissions::from_mode(0o1777))?;
     [".", "log"].into_iter().try_for_each(|path| give(path, 0, 0))
 }
 

@@ -18,9 +18,21 @@ pub(crate) enum Tree {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Who runs programs that name nobody.
+        /// Who runs programs that name nobody; empty: root.
         user: String,
+        /// Environment of its programs, as `NAME=value`.
+        environment: Vec<String>,
     },
+}
+
+impl Tree {
+    /// What it says of the environment of programs, as `NAME=value`.
+    pub(crate) fn environment(&self) -> &[String] {
+        match self {
+            Self::Host => &[],
+            Self::Folder { environment, .. } => environment,
+        }
+    }
 }
 
 /// How one container is kept apart.

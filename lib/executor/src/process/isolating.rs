@@ -1,14 +1,26 @@
 //! What the containers that are made now are isolated by: found out when the executor opens, by trying.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use schemas::container::Recipe;
+use schemas::definition::{Network, Sandbox};
 use schemas::isolation::Isolation;
 
 use super::{Executor, Isolate, Settings};
 use crate::cgroup::{Limiter, Limits};
+use crate::image;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
+
+/// The file system that cells of a stack have for containers.
+const PRELOADED: &str = "preloaded:";
+/// An image in a folder.
+const OCI: &str = "oci:";
+/// Why a container can't have a file system or a network of its own.
+const NOT_ISOLATED: &str =
+    "this cell isolates no containers, so none can have a root_fs or network of its own";
 
 /// What containers are isolated by.
 #[derive(Debug, Default)]
@@ -16,11 +28,13 @@ pub(super) struct Isolating {
     limiter: Limiter,
     /// None: they aren't.
     found: RwLock<Option<Found>>,
+    /// Held while an image is unpacked.
+    unpacking: Mutex<()>,
 }
 
 impl Isolating {
     pub(super) fn new(limiter: Limiter) -> Self {
-        Self { limiter, found: RwLock::default() }
+        Self { limiter, ..Self::default() }
     }
 
     fn found(&self) -> Option<Found> {
@@ -42,28 +56,91 @@ impl Isolating {
     }
 
     /// How a container is kept apart; none: it isn't.
-    pub(super) fn plan(&self, settings: &Settings, name: &str, group: Option<&Path>) -> Option<Plan> {
-        let found = self.found()?;
-        Some(Plan {
+    ///
+    /// # Errors
+    /// It can't have the surroundings that it asks for.
+    pub(super) fn plan(
+        &self,
+        settings: &Settings,
+        recipe: &Recipe,
+        group: Option<&Path>,
+    ) -> io::Result<Option<Plan>> {
+        let sandbox = recipe.sandbox.as_deref().cloned().unwrap_or_default();
+        let Some(found) = self.found() else {
+            return if sandbox == Sandbox::default() {
+                Ok(None)
+            } else {
+                Err(io::Error::other(NOT_ISOLATED))
+            };
+        };
+        let tree = self.tree(settings, &sandbox.root_fs, found.first_id)?;
+        Ok(Some(Plan {
             walls: found.walls,
             first_id: found.first_id,
-            tree: Tree::Host,
-            own_network: false,
-            limits: self.limits(name, group),
+            tree,
+            own_network: sandbox.network == Network::None,
+            limits: self.limits(&recipe.instance_guid.to_string(), group),
             programs: settings.shim.first().map(PathBuf::from).into_iter().collect(),
-        })
+        }))
+    }
+
+    /// The file system that a definition asks for.
+    fn tree(&self, settings: &Settings, root_fs: &str, first_id: Option<u32>) -> io::Result<Tree> {
+        if root_fs.is_empty() || root_fs.starts_with(PRELOADED) {
+            return match settings.root_fs.as_str() {
+                "" => Ok(Tree::Host),
+                own => self.unpacked(settings, &Source::of(own), first_id),
+            };
+        }
+        let source = Source::of(root_fs);
+        let real = fs::canonicalize(&source.folder)
+            .map_err(|error| io::Error::other(format!("root_fs {root_fs}: {error}")))?;
+        let allowed = settings.images.iter().filter_map(|allowed| fs::canonicalize(allowed).ok());
+        if !allowed.into_iter().any(|allowed| real.starts_with(allowed)) {
+            return Err(io::Error::other(format!(
+                "root_fs {root_fs} is in none of the folders that this cell takes file systems from"
+            )));
+        }
+        self.unpacked(settings, &Source { folder: real, ..source }, first_id)
+    }
+
+    fn unpacked(&self, settings: &Settings, source: &Source, first_id: Option<u32>) -> io::Result<Tree> {
+        if !source.is_image {
+            let (path, user, environment) = (source.folder.clone(), String::new(), vec![]);
+            return Ok(Tree::Folder { path, user, environment });
+        }
+        // One after the other: two containers often come with the same image.
+        let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
+        let image = image::of(&settings.data, &source.folder, source.tag.as_deref(), first_id)?;
+        Ok(Tree::Folder { path: image.tree, user: image.user, environment: image.environment })
     }
 
     /// Makes what limits a container. Does nothing for one that isn't isolated.
-    pub(super) fn limit(
-        &self,
-        recipe: &Recipe,
-        plan: Option<&Plan>,
-        group: Option<&Path>,
-    ) -> std::io::Result<()> {
+    pub(super) fn limit(&self, recipe: &Recipe, plan: Option<&Plan>, group: Option<&Path>) -> io::Result<()> {
         let Some(_) = plan else { return Ok(()) };
         let name = recipe.instance_guid.to_string();
         self.limiter.make(&name, group, recipe.resources.memory_mb, recipe.cpu_weight)
+    }
+}
+
+/// Where a file system comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    folder: PathBuf,
+    is_image: bool,
+    tag: Option<String>,
+}
+
+impl Source {
+    /// `oci:FOLDER`, `oci:FOLDER:TAG`, or the path of a folder.
+    fn of(text: &str) -> Self {
+        let Some(rest) = text.strip_prefix(OCI) else {
+            return Self { folder: text.into(), is_image: false, tag: None };
+        };
+        match rest.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+            Some((folder, tag)) => Self { folder: folder.into(), is_image: true, tag: Some(tag.to_owned()) },
+            None => Self { folder: rest.into(), is_image: true, tag: None },
+        }
     }
 }
 
@@ -93,5 +170,22 @@ impl Executor {
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.shared.isolating.walls()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_an_image_with_or_without_tag_or_a_folder() {
+        let source = |text: &str| {
+            let Source { folder, is_image, tag } = Source::of(text);
+            (folder.display().to_string(), is_image, tag)
+        };
+        assert_eq!(source("/srv/root"), ("/srv/root".into(), false, None));
+        assert_eq!(source("oci:/srv/web"), ("/srv/web".into(), true, None));
+        assert_eq!(source("oci:/srv/web:1.2"), ("/srv/web".into(), true, Some("1.2".into())));
+        assert_eq!(source("oci:/srv:8/web"), ("/srv:8/web".into(), true, None));
     }
 }

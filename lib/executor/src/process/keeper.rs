@@ -307,6 +307,12 @@ struct Made {
 fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     let settings = &shared.settings;
     let opened = opened::for_shim(&recipe, &settings.keys);
+    let marker = recipe.instance_guid.to_string();
+    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
+    let (plan, opened) = match shared.isolating.plan(settings, &recipe, cgroup.as_deref()) {
+        Ok(plan) => (plan, opened),
+        Err(error) => (None, Err(error)),
+    };
     let taken = opened.and_then(|opened| {
         let ports = shared.ports().take(&recipe.ports).map_err(io::Error::other)?;
         Ok((ports, opened))
@@ -315,9 +321,6 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
         Ok((ports, opened)) => (ports, Ok(opened)),
         Err(error) => (vec![], Err(error)),
     };
-    let marker = recipe.instance_guid.to_string();
-    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
-    let plan = shared.isolating.plan(settings, &marker, cgroup.as_deref());
     let weighed = match &plan {
         Some(plan) => plan.has(Wall::Cpu),
         None => shared.cgroups.as_ref().is_some_and(Cgroups::weighs),

@@ -120,6 +120,11 @@ pub struct Settings {
     pub groups: Groups,
     /// Whether containers are isolated; [`Isolate::Never`] unless it is said.
     pub isolate: Isolate,
+    /// The file system that containers get which ask for none, or for the preloaded one of the stack: `oci:FOLDER[:TAG]` or the
+    /// path of a folder; empty unless it is said: what programs need of the host's. Only where containers are isolated.
+    pub root_fs: String,
+    /// Folders below which definitions may name file systems; none unless it is said.
+    pub images: Vec<PathBuf>,
     /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
     pub log_bytes: u64,
     /// Longest time between probes of a monitor before its first success; 0.5 s by default. The first ones follow each
@@ -143,6 +148,8 @@ impl Settings {
             shim,
             groups: Groups::Own,
             isolate: Isolate::Never,
+            root_fs: String::new(),
+            images: vec![],
             log_bytes: LOG_BYTES,
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),
@@ -302,6 +309,7 @@ impl Executor {
             domain: recipe.domain.clone(),
             resources: recipe.resources,
             let_in_at: recipe.let_in_at,
+            isolation: self.isolation(),
             state: ContainerState::Initializing,
         };
         self.keep(container, vec![], hidden, Begin::Create(Box::new(recipe)));
@@ -363,6 +371,7 @@ fn trial(cell_id: &CellId, number: u64) -> Recipe {
         ports: vec![],
         result_file: String::new(),
         resources: Resources::of_container(0, 0, 0),
+        sandbox: None,
         let_in_at: Position(0),
     }
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use schemas::container::{Container, ContainerState, NetInfo, PortMapping};
+use schemas::isolation::Isolation;
 use schemas::names::InstanceGuid;
 
 use super::ended::{self, ENDED_BYTES, Ended};
@@ -185,11 +186,11 @@ fn adopt(
             return Ok(None);
         }
     };
-    found(data, &folder, spec).map(Some)
+    found(data, &folder, spec, isolating).map(Some)
 }
 
 /// A container whose spec is whole.
-fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
+fn found(data: &Path, folder: &Folder, spec: Spec, isolating: &Isolating) -> io::Result<Found> {
     let name = spec.recipe.instance_guid;
     let link = match Link::adopt(folder) {
         Ok(link) => link,
@@ -211,6 +212,12 @@ fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
         }
     };
     let Spec { recipe, net, cgroup, plan, .. } = spec;
+    // One that begins anew gets what containers get now.
+    let isolation = match (&plan, never_began) {
+        (Some(plan), false) => plan.walls,
+        (None, false) => Isolation::NONE,
+        (_, true) => isolating.walls(),
+    };
     let limits = plan.map(|plan| plan.limits).unwrap_or_default();
     let container = Container {
         instance_guid: recipe.instance_guid,
@@ -218,6 +225,7 @@ fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
         domain: recipe.domain.clone(),
         resources: recipe.resources,
         let_in_at: recipe.let_in_at,
+        isolation,
         state,
     };
     if never_began {

@@ -342,7 +342,7 @@ impl Performer {
             args: run.args.clone(),
             environment: self.environment(run),
             dir: self.work.join(&run.dir),
-            user: String::new(),
+            user: run.user.clone(),
             file_bytes: self.file_bytes(plan),
         };
         match isolation::exchange(ours, &wish).map_err(failed)? {

@@ -16,6 +16,7 @@ async fn a_run_has_its_own_folder_and_environment() {
         dir: "inner".into(),
         env: vec![variable("B", "own")],
         suppress_log_output: false,
+        user: String::new(),
     });
     let guid = cell.run(Recipe {
         setup: Some(sh("mkdir inner")),

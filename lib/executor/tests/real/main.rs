@@ -4,6 +4,7 @@
 mod actions;
 mod adoption;
 mod groups;
+mod images;
 mod isolation;
 mod kills;
 mod life;

@@ -260,6 +260,7 @@ fn recipe(work: WorkKey, action: Action) -> Recipe {
         ports: vec![],
         result_file: String::new(),
         resources: Resources::of_container(16, 16, 0),
+        sandbox: None,
         let_in_at: Position(7),
     }
 }

@@ -12,6 +12,7 @@ use schemas::desired;
 use schemas::entry::{Event, Stamp};
 use schemas::evacuating;
 use schemas::evaluation::{self, Begin, Trigger};
+use schemas::isolation::Isolation;
 use schemas::message::Order;
 use schemas::names::{CellId, DecisionId};
 use schemas::process::{self, Process};
@@ -183,7 +184,10 @@ fn instance_events(row: &InstanceRow) -> Vec<Event> {
         InstanceState::Claimed => events.extend(holder.map(claimed)),
         InstanceState::Running => {
             events.extend(holder.clone().map(claimed));
-            events.extend(holder.map(|by| actual::Event::Started { place: place.clone(), by, net }));
+            events.extend(holder.map(|by| {
+                let (place, isolation) = (place.clone(), Isolation::NONE);
+                actual::Event::Started { place, by, net, isolation }
+            }));
         }
         InstanceState::Crashed => {
             let crashed = |by| actual::Event::Crashed {

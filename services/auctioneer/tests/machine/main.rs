@@ -18,6 +18,7 @@ use schemas::cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::definition::{Definition, Placement};
 use schemas::evaluation::{Duty, Evaluation, Trigger};
+use schemas::isolation::Isolation;
 use schemas::message::{Beat, Perform, PerformId, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
 use schemas::process::Outcome;
@@ -707,7 +708,7 @@ fn a_crash_makes_another_attempt() {
         judged: schemas::Timestamp(u64::MAX),
         steps,
     };
-    let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default() });
+    let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default(), isolation: Isolation::NONE });
     let crash = ReportStep::Actual(Lrp::Crash { reason: "exit 1".into(), exit_status: Some(1) });
     scene.decide("p", &process::Command::Report(report(vec![start])));
     assert_eq!(scene.counts().open, 0);

@@ -8,6 +8,7 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask, TaskDefinition};
 use schemas::entry::Event;
 use schemas::evaluation::{Duty, Trigger};
+use schemas::isolation::Isolation;
 use schemas::message::{Alive, Envelope, Lead, Outcomes, PlacementOutcome, Program, Standing};
 use schemas::names::{ClientName, ServiceId};
 use schemas::preemption::{Eviction, Preemptor};
@@ -194,7 +195,7 @@ fn a_task_that_stops_for_something_else_has_failed() {
     scene.client(0, ClientCommand::TaskDesire(Box::new(DesiredTask { definition, ..*desired })));
     let task_guid = words::task_guid("count");
     let epoch = scene.bbs(0).world().task(&task_guid).unwrap().epoch;
-    let begin = task::ReportStep::Start { placement: None };
+    let begin = task::ReportStep::Start { placement: None, isolation: Isolation::NONE };
     scene.report(0, "c1", words::of_task("count", epoch, container(3, "c1"), begin));
     let victim = WorkKey::Task { task_guid: task_guid.clone(), epoch };
     evict(&mut scene, &Eviction { victim, by: container(3, "c1"), ..right });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use schemas::actual::{self, Ended};
 use schemas::entry::{Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::names::DecisionId;
 use schemas::spec::ClientCommand;
 use schemas::{Decision, task};
@@ -111,7 +112,7 @@ fn a_task_is_followed_to_its_end() {
     let desired = last(&scene, "task.desired.v1");
     let epoch = scene.bbs(0).world().task(&words::task_guid("job")).unwrap().epoch;
     let by = container(1, "c1");
-    let started = task::ReportStep::Start { placement: None };
+    let started = task::ReportStep::Start { placement: None, isolation: Isolation::NONE };
     scene.report(0, "c1", words::of_task("job", epoch, by, started));
     assert_eq!(follows(&last(&scene, "task.started.v1")), after(&desired));
     scene.client(0, ClientCommand::TaskCancel { task_guid: words::task_guid("job") });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemas::container::Epoch;
 use schemas::entry::Actor;
 use schemas::evaluation::{Duty, Status, Trigger};
+use schemas::isolation::Isolation;
 use schemas::message::{Attach, Envelope, Heartbeat, Leave, Reports};
 use schemas::query::{CellRow, CellState, Filter, Page};
 use schemas::{Code, Timestamp, actual, cell};
@@ -144,7 +145,7 @@ fn a_task_on_a_lost_cell_has_failed() {
     let mut scene = Scene::with(1, &FIVE);
     scene.client(0, words::task("count", None));
     let epoch = scene.bbs(0).world().task(&words::task_guid("count")).unwrap().epoch;
-    let begin = schemas::task::ReportStep::Start { placement: None };
+    let begin = schemas::task::ReportStep::Start { placement: None, isolation: Isolation::NONE };
     scene.report(0, "c1", words::of_task("count", epoch, container(1, "c1"), begin));
     lose(&mut scene, &["c1"]);
     scene.pass(20 * SECOND);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bbs::callbacks::Called;
 use bbs::{Input, Query, Reply};
 use schemas::container::{Epoch, WorkKey};
+use schemas::isolation::Isolation;
 use schemas::query::{Filter, One, StatusRow};
 use schemas::spec::ClientCommand;
 use schemas::task::{self, Outcome, ReportStep};
@@ -23,7 +24,7 @@ fn epoch(scene: &Scene) -> Epoch {
 fn running(callback: Option<&str>) -> Scene {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::task("count", callback));
-    let begin = ReportStep::Start { placement: None };
+    let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
     let report = words::of_task("count", epoch(&scene), container(1, "c1"), begin);
     scene.report(0, "c1", report);
     assert_eq!(scene.task_state(0, "count"), "RUNNING");
@@ -140,7 +141,7 @@ fn a_call_that_the_journal_does_not_let_begin_is_made_later() {
 fn the_next_leader_calls_who_was_not_called() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.client(0, words::task("count", Some("http://owner")));
-    let begin = ReportStep::Start { placement: None };
+    let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
     let report = words::of_task("count", epoch(&scene), container(1, "c1"), begin);
     scene.report(0, "c1", report);
     scene.dies_after = Some((0, "completed.v1"));
@@ -164,7 +165,7 @@ fn a_cancellation_names_the_container_of_its_attempt() {
     // The next task of that name runs in another container: what the first reports is nothing to it.
     scene.client(0, ClientCommand::TaskResolve { task_guid: words::task_guid("count") });
     scene.client(0, words::task("count", None));
-    let begin = ReportStep::Start { placement: None };
+    let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
     scene.report(0, "c1", words::of_task("count", life, container(1, "c1"), begin.clone()));
     assert_eq!(scene.task_state(0, "count"), "PENDING");
     let (now, two) = (epoch(&scene), container(2, "c1"));

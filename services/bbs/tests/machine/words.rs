@@ -3,6 +3,7 @@
 use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::definition::{Definition, DesiredLrpUpdate, Ports, TaskDefinition};
+use schemas::isolation::Isolation;
 use schemas::message::Report;
 use schemas::names::Domain;
 use schemas::spec::ClientCommand;
@@ -53,7 +54,7 @@ pub(crate) fn of_task(name: &str, epoch: Epoch, by: Instance, step: task::Report
 }
 
 pub(crate) fn start() -> actual::Command {
-    actual::Command::Start { net: NetInfo::default() }
+    actual::Command::Start { net: NetInfo::default(), isolation: Isolation::NONE }
 }
 
 pub(crate) fn at(seconds: u64) -> Timestamp {

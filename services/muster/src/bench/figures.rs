@@ -228,6 +228,7 @@ fn definition() -> Definition {
         disk_mb: 64,
         cpu_weight: 0,
         ports: vec![8080].into(),
+        sandbox: None,
         grace_period_ms: DEFAULT_GRACE_MS,
     }
 }

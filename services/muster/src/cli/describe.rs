@@ -11,6 +11,7 @@ use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::{self, Begin, Canceled, Trigger};
+use schemas::isolation::{Isolation, Level};
 use schemas::names::{DecisionId, DefinitionId};
 use schemas::parameterised::{self, WithdrawReason};
 use schemas::periodic::{self, LaunchReason};
@@ -147,15 +148,23 @@ fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String
     parts.join(", ")
 }
 
+/// How a container is kept apart, if it is.
+fn kept_apart(isolation: Isolation) -> String {
+    match isolation.level() {
+        Level::None => String::new(),
+        Level::Degraded | Level::Full => format!(", isolation {isolation}"),
+    }
+}
+
 fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
     let at = at(process, &event.places());
     match event {
         actual::Event::Created { .. } => format!("{at}: created, to be placed"),
         actual::Event::Claimed { by, .. } => format!("{at}: claimed by {}", on(by, full)),
-        actual::Event::Started { by, net, .. } => {
+        actual::Event::Started { by, net, isolation, .. } => {
             let addresses = addresses(net);
             let reached = if addresses.is_empty() { String::new() } else { format!(" at {addresses}") };
-            format!("{at}: running on {}{reached}", on(by, full))
+            format!("{at}: running on {}{reached}{}", on(by, full), kept_apart(*isolation))
         }
         actual::Event::Crashed { by, reason, crash_count, restart, .. } => {
             let next = match restart {
@@ -432,7 +441,9 @@ fn of_parameterised(event: &parameterised::Event) -> String {
 fn of_task(event: &task::Event, full: bool) -> String {
     match event {
         task::Event::Desired(_) => "desired".to_owned(),
-        task::Event::Started { by, .. } => format!("running on {}", on(by, full)),
+        task::Event::Started { by, isolation, .. } => {
+            format!("running on {}{}", on(by, full), kept_apart(*isolation))
+        }
         task::Event::PlacementFailed { error, .. } => format!("not placed yet: {}", one_line(error)),
         task::Event::Completed { outcome, .. } => match outcome {
             Outcome::Succeeded { result } if result.is_empty() => "succeeded".to_owned(),
@@ -557,7 +568,12 @@ pub(crate) mod tests {
         let events = vec![
             Event::Actual(actual::Event::Created { places: of("web", [0, 1, 2, 5].into_iter().collect()) }),
             Event::Actual(actual::Event::Claimed { place: place(), by: container(7, "c1"), placement: None }),
-            Event::Actual(actual::Event::Started { place: place(), by: container(7, "c1"), net }),
+            Event::Actual(actual::Event::Started {
+                place: place(),
+                by: container(7, "c1"),
+                net,
+                isolation: Isolation::FULL,
+            }),
             Event::Actual(actual::Event::Crashed {
                 place: place(),
                 by: container(7, "c1"),
@@ -588,7 +604,7 @@ pub(crate) mod tests {
             [
                 "web/0-2,5: created, to be placed",
                 "web/0: claimed by c1 (container 00000007)",
-                "web/0: running on c1 (container 00000007) at 10.0.0.1:60001",
+                "web/0: running on c1 (container 00000007) at 10.0.0.1:60001, isolation full",
                 "web/0: crashed on c1 (container 00000007) (2): exit status 3",
                 "web/0@v1: gone: another definition takes its place",
                 "web/0-2@v2: created, to be placed",

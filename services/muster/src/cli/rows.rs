@@ -293,6 +293,7 @@ pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
         ("cell", text(row.cell_id.as_ref().map(ToString::to_string))),
         ("address", text(reached(row))),
         ("ports", ports(row)),
+        ("isolation", text(row.isolation.map(|isolation| isolation.to_string()))),
         ("not placed", text(row.placement_error.clone())),
         ("crashes", row.crash_count.to_string()),
         ("last crash", text(row.crash_reason.clone())),

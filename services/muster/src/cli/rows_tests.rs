@@ -37,6 +37,7 @@ pub(crate) fn running(index: u32) -> InstanceRow {
         stopping: false,
         address: Some("10.0.0.1".into()),
         ports: vec![PortMapping { container_port: 8080, host_port: 60001 }],
+        isolation: None,
         placement_error: None,
         crash_count: 0,
         crash_reason: None,

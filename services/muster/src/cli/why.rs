@@ -452,6 +452,7 @@ mod tests {
             place: first(),
             by: container(8, "c2"),
             net: NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() },
+            isolation: schemas::isolation::Isolation::NONE,
         };
         let lost = actual::Event::Unclaimed { places: first().into(), cause: Unclaimed::CellLost };
         let mut desire = decision(

@@ -6,6 +6,7 @@ use executor::process;
 use executor::scripted::{Behaviour, Scripted};
 use rep::Input;
 use schemas::container::{Container, Recipe};
+use schemas::isolation::Isolation;
 use schemas::names::InstanceGuid;
 use tokio::sync::mpsc;
 
@@ -53,6 +54,14 @@ impl Containers {
             }
         });
         Ok(Self::Process(Arc::new(executor)))
+    }
+
+    /// How the containers that are made now are kept apart.
+    pub(crate) fn isolation(&self) -> Isolation {
+        match self {
+            Self::Process(executor) => executor.isolation(),
+            Self::Scripted(_) => Isolation::NONE,
+        }
     }
 
     pub(crate) fn run(&self, recipe: Box<Recipe>) {

@@ -3,6 +3,7 @@
 
 use schemas::codec::{self, Form};
 use schemas::container::{Epoch, WorkKey};
+use schemas::isolation::Isolation;
 use schemas::limits::MESSAGE_BYTES;
 use schemas::message::{
     Alive, Beat, Heartbeat, Lead, Order, Outcomes, Perform, PerformId, PlacementOutcome, Program, RepOrder,
@@ -107,7 +108,7 @@ fn between_services() -> [Line; 15] {
         domain: Domain::new("shop").unwrap(),
         epoch: Epoch(Timestamp(7)),
         by,
-        step: schemas::task::ReportStep::Start { placement: None },
+        step: schemas::task::ReportStep::Start { placement: None, isolation: Isolation::NONE },
     };
     let reports = Reports {
         folder: schemas::names::FolderId(uuid::Uuid::nil()),

@@ -6,6 +6,7 @@ use client::{Client, Target};
 use schemas::codec::{self, Form};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::DesiredLrpUpdate;
+use schemas::isolation::Isolation;
 use schemas::message::{Answer, Report, Reported, Reports};
 use schemas::names::{CellId, DefinitionId, Domain, FolderId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{Code, Place, Timestamp, actual, process, task};
@@ -363,7 +364,7 @@ fn reports_that_are_wrong(cluster: &Cluster) {
             domain: of_lrp.domain,
             epoch: of_lrp.epoch,
             by: of_lrp.by,
-            step: task::ReportStep::Start { placement: None },
+            step: task::ReportStep::Start { placement: None, isolation: Isolation::NONE },
         };
         let reported = ask(form, &reports(Report::Task { task_guid: guid, report })).unwrap();
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::ResourceNotFound);

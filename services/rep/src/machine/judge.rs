@@ -2,6 +2,7 @@
 
 use schemas::action::Action;
 use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
+use schemas::isolation::Isolation;
 use schemas::message::{LrpRecord, LrpState, Order, Record, Report, TaskRecord, TaskState, Work};
 use schemas::names::{Domain, InstanceGuid};
 use schemas::placement::Explanation;
@@ -222,6 +223,8 @@ pub(super) struct Speaker<'a> {
     /// None: there is no container.
     pub(super) state: Option<&'a ContainerState>,
     pub(super) placement: Option<Box<Explanation>>,
+    /// How the container is kept apart.
+    pub(super) isolation: Isolation,
     /// When the evacuation ends, if there is one.
     pub(super) evacuation_ends: Timestamp,
 }
@@ -239,7 +242,16 @@ impl Speaker<'_> {
             }
         };
         let judged = changed_at(record);
-        Some(Self { work, domain, by, judged, state: None, placement: None, evacuation_ends: Timestamp(0) })
+        Some(Self {
+            work,
+            domain,
+            by,
+            judged,
+            state: None,
+            placement: None,
+            isolation: Isolation::NONE,
+            evacuation_ends: Timestamp(0),
+        })
     }
 
     /// The steps of a row as one report. None: the row asks nothing of the BBS.
@@ -266,7 +278,7 @@ impl Speaker<'_> {
         use process::ReportStep::{Actual, Evacuating};
         match step {
             Step::Claim => Some(Actual(A::Claim { placement: self.placement.clone() })),
-            Step::Start => Some(Actual(A::Start { net: self.net() })),
+            Step::Start => Some(Actual(A::Start { net: self.net(), isolation: self.isolation })),
             Step::Crash => {
                 let (reason, exit_status) = self.crash();
                 Some(Actual(A::Crash { reason, exit_status }))
@@ -284,7 +296,9 @@ impl Speaker<'_> {
     fn task_step(&self, step: Step) -> Option<task_machine::ReportStep> {
         use task_machine::ReportStep as T;
         match step {
-            Step::StartTask => Some(T::Start { placement: self.placement.clone() }),
+            Step::StartTask => {
+                Some(T::Start { placement: self.placement.clone(), isolation: self.isolation })
+            }
             Step::CompleteTask => Some(T::Complete { outcome: self.outcome() }),
             Step::FailTask => Some(T::Complete { outcome: failed(NO_CONTAINER) }),
             Step::Claim
@@ -394,6 +408,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Positio
             ports: definition.ports.to_vec(),
             result_file: String::new(),
             resources,
+            sandbox: definition.sandbox.clone(),
             let_in_at,
         },
         Order::Task(definition) => Recipe {
@@ -410,6 +425,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Positio
             ports: vec![],
             result_file: definition.result_file.clone(),
             resources,
+            sandbox: definition.sandbox.clone(),
             let_in_at,
         },
     }

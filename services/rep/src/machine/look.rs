@@ -237,6 +237,7 @@ impl Rep {
             judged: hold.known.as_ref().map_or(Timestamp(0), |known| judge::changed_at(&known.record)),
             state: Some(&hold.container().state),
             placement: hold.reservation().and_then(|reserved| reserved.work.placement.clone()),
+            isolation: hold.container().isolation,
             evacuation_ends,
         })
     }

@@ -106,6 +106,7 @@ impl Rep {
             domain: work.domain.clone(),
             resources: work.order.resources(),
             let_in_at: Position(0),
+            isolation: self.settings.offer().isolation(),
             state: ContainerState::Reserved,
         };
         let since = self.next_message();

@@ -288,7 +288,7 @@ fn weight(report: &Report) -> usize {
     let rest = match report {
         Report::Lrp { report, .. } => report.steps.iter().map(weight_of_step).sum(),
         Report::Task { report, .. } => match &report.step {
-            task::ReportStep::Start { placement } => weight_of_placement(placement.as_deref()),
+            task::ReportStep::Start { placement, isolation: _ } => weight_of_placement(placement.as_deref()),
             task::ReportStep::Complete { outcome: task::Outcome::Succeeded { result } } => escaped(result),
             task::ReportStep::Complete { outcome: task::Outcome::Failed { reason } } => escaped(reason),
         },
@@ -297,14 +297,14 @@ fn weight(report: &Report) -> usize {
 }
 
 fn weight_of_step(step: &process::ReportStep) -> usize {
-    const STEP: usize = 128;
+    const STEP: usize = 256;
     const PORT: usize = 64;
     let rest = match step {
         process::ReportStep::Actual(actual::Command::Claim { placement }) => {
             weight_of_placement(placement.as_deref())
         }
         process::ReportStep::Actual(actual::Command::Crash { reason, .. }) => escaped(reason),
-        process::ReportStep::Actual(actual::Command::Start { net })
+        process::ReportStep::Actual(actual::Command::Start { net, isolation: _ })
         | process::ReportStep::Evacuating(evacuating::Command::Set { net, .. }) => {
             escaped(&net.address) + net.ports.len() * PORT
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::container::{Container, ContainerState, RunResult};
+use schemas::isolation::Isolation;
 use schemas::names::InstanceGuid;
 use schemas::{Position, actual, process};
 
@@ -185,7 +186,11 @@ fn the_log_of_a_life_is_in_words() {
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     cell.bbs.lost.clear();
-    crate::losses::elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9) });
+    crate::losses::elsewhere(
+        &mut cell,
+        9,
+        actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
+    );
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, other);
     cell.pass(Duration::from_secs(30));
     cell.containers.remove(&task);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, RunResult};
+use schemas::isolation::Isolation;
 use schemas::message::{Heartbeat, Perform, Performed, RepOrder, Reports, Stop};
 use schemas::names::{Ids, InstanceGuid};
 use schemas::resources::Resources;
@@ -141,6 +142,7 @@ impl Cell {
                     domain: recipe.domain,
                     resources: recipe.resources,
                     let_in_at: recipe.let_in_at,
+                    isolation: Isolation::NONE,
                     state: ContainerState::Initializing,
                 };
                 self.containers.insert(recipe.instance_guid, container);

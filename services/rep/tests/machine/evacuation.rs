@@ -6,6 +6,7 @@ use schemas::Position;
 use schemas::cell::Evacuation;
 use schemas::container::{ContainerState, Instance};
 use schemas::entry::{Event, Stamp};
+use schemas::isolation::Isolation;
 use schemas::message::{RepOrder, Report, Reports};
 use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
 use schemas::{actual, evacuating, process};
@@ -18,7 +19,10 @@ use crate::words::{self, STOPPED};
 /// The other cell runs `web/0`.
 fn replaced(cell: &mut Cell) {
     let steps = vec![
-        process::ReportStep::Actual(actual::Command::Start { net: words::net(9) }),
+        process::ReportStep::Actual(actual::Command::Start {
+            net: words::net(9),
+            isolation: Isolation::NONE,
+        }),
         process::ReportStep::Evacuating(evacuating::Command::Remove),
     ];
     let report = process::Report {
@@ -91,7 +95,10 @@ fn a_running_instance_stays_routable_until_another_definition_runs_in_its_place(
     cell.pass(Duration::from_secs(25));
     assert!(cell.told().split(", ").all(|word| word == "read"), "{:?}", cell.story);
     assert!(cell.containers.contains_key(&guid) && cell.bbs.twin("web", 0).is_some());
-    decide(&mut cell, &[actual::Event::Started { place: new, by, net: words::net(9) }]);
+    decide(
+        &mut cell,
+        &[actual::Event::Started { place: new, by, net: words::net(9), isolation: Isolation::NONE }],
+    );
     cell.pass(Duration::from_secs(20));
     assert_eq!(cell.told(), "read, remove /e, delete, read, exit");
     assert!(cell.exited && cell.containers.is_empty() && cell.bbs.twin("web", 0).is_none());

@@ -3,6 +3,7 @@
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{ContainerState, Instance};
+use schemas::isolation::Isolation;
 use schemas::message::{LrpRecord, Performed, Record, Report, ReportResult, Reported, Reports};
 use schemas::names::{Ids, InstanceGuid};
 use schemas::query::RecordsAnswer;
@@ -94,7 +95,8 @@ fn work_is_answered_claimed_run_and_started() {
     assert_eq!(step(&mut rep, at(3), says(ContainerState::Running(words::net(1)))), []);
     let sent = step(&mut rep, at(3), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
-    let mut want = reported(guid, at(2), actual::Command::Start { net: words::net(1) });
+    let mut want =
+        reported(guid, at(2), actual::Command::Start { net: words::net(1), isolation: Isolation::NONE });
     if let Report::Lrp { report, .. } = &mut want.reports[0] {
         report.steps.push(process::ReportStep::Evacuating(schemas::evacuating::Command::Remove));
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use schemas::container::{ContainerState, Instance};
+use schemas::isolation::Isolation;
 use schemas::message::{Performed, Report, Reports};
 use schemas::refusal::{Code, Refusal};
 use schemas::{actual, process};
@@ -174,7 +175,7 @@ fn a_running_container_is_deleted_only_by_a_record_read_for_it() {
     // The cell is thought lost, another one takes over, and only then the container is RUNNING.
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9) });
+    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9), isolation: Isolation::NONE });
     cell.bbs.lost.clear();
     cell.story.clear();
     cell.becomes(guid, ContainerState::Running(words::net(1)));
@@ -192,7 +193,7 @@ fn a_running_container_stays_when_its_record_can_not_be_read() {
     let guid = cell.only();
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9) });
+    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9), isolation: Isolation::NONE });
     cell.bbs.lost.clear();
     cell.story.clear();
     let mut running = cell.containers[&guid].clone();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemas::Timestamp;
 use schemas::container::{Container, ContainerState, Epoch, RunResult, WorkKey};
 use schemas::definition::{Definition, TaskDefinition};
+use schemas::isolation::Isolation;
 use schemas::message::{Order, Perform, PerformId, Work};
 use schemas::names::{Domain, Incarnation, InstanceGuid, Stack};
 use schemas::resources::Resources;
@@ -84,6 +85,7 @@ pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState
         domain: domain(),
         resources,
         let_in_at: schemas::Position(0),
+        isolation: Isolation::NONE,
         state,
     }
 }

@@ -338,7 +338,7 @@ impl Task {
         let at = scene.decision.at;
         match event {
             task::Event::Desired(desired) => self.begin(desired, at),
-            task::Event::Started { by, placement } => {
+            task::Event::Started { by, placement, isolation: _ } => {
                 if let Node::Rep(at) = rep_of(&by.cell_id) {
                     let cell = scene.shape.cell(at);
                     let fits = self.constraint.mismatch(&cell.offer()).is_none();

@@ -9,6 +9,7 @@ use rep::Rep;
 use schemas::actual;
 use schemas::cell::{Cell, Presence};
 use schemas::container::{Container, ContainerState, Instance, NetInfo, WorkKey};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
@@ -85,7 +86,8 @@ pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<
         let Found { domain, resources, ports, state, passed } = found;
         let behaviour = behave(&work, by.instance_guid, passed);
         let (instance_guid, let_in_at) = (by.instance_guid, world.position());
-        let container = Container { instance_guid, work, domain, resources, let_in_at, state };
+        let isolation = Isolation::NONE;
+        let container = Container { instance_guid, work, domain, resources, let_in_at, isolation, state };
         node.containers.adopt(now, container, behaviour, ports);
     };
     for process in world.processes_from(None) {

@@ -9,13 +9,14 @@ mod report;
 mod router;
 mod timeline;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::Client;
+use executor::process::Isolate;
 use journal::{Journal, Sqlite};
-use schemas::attributes::Attributes;
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::names::{CellId, ClientName, Domain, ProcessGuid, Zone};
@@ -97,7 +98,7 @@ impl Cluster {
             let id = CellId::new(&format!("c{number}"))?;
             let zone = Zone::new(&format!("z{}", number % 3))?;
             let bus = self.bus.bus(&Inbox::Rep(id.clone()))?;
-            self.local.add_cell(id, (zone, Attributes::default()), total, kind, bus).await?;
+            self.local.add_cell(id, (zone, BTreeMap::new()), total, kind, bus).await?;
         }
         let wanted = usize::try_from(cells).unwrap_or(usize::MAX);
         let present = async {
@@ -133,7 +134,7 @@ async fn real(folder: &Path, args: &BenchArgs, stop: &CancellationToken) -> Resu
 async fn real_on(cluster: &mut Cluster, folder: &Path, args: &BenchArgs) -> Result<Measured, ServiceError> {
     let ports = crate::host::ports(&executor::process::HOST_PORTS) / REAL_CELLS;
     let total = Resources { memory_mb: 4_096, disk_mb: 4_096, containers: 2 * REAL, ports };
-    cluster.add_cells(REAL_CELLS, total, &Kind::Process(folder.join("cells"))).await?;
+    cluster.add_cells(REAL_CELLS, total, &Kind::Process(folder.join("cells"), Isolate::Never)).await?;
     let program = std::env::current_exe().map_err(ServiceError::Program)?;
     let program = program.to_string_lossy();
     let lrp = |version: u32| {

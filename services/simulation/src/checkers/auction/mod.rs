@@ -442,6 +442,7 @@ impl<'a> Auction<'a> {
         why.cells == count(self.seen().count())
             && unfit(Mismatch::Stack)
             && unfit(Mismatch::Tags)
+            && unfit(Mismatch::Isolation)
             && state("evacuating", &|seen| seen.evacuating)
             && state("cordoned", &|seen| seen.cordoned)
             && state("unhealthy", &|seen| seen.unhealthy)
@@ -552,18 +553,18 @@ const fn same(so: bool) -> Bounds<bool> {
 
 fn mismatch<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<Mismatch<'a>> {
     match constraint.mismatch(&seen.log.presence.offer(seen.id)) {
-        Some(what @ (Mismatch::Stack | Mismatch::Tags)) => Some(what),
+        Some(what @ (Mismatch::Stack | Mismatch::Tags | Mismatch::Isolation)) => Some(what),
         Some(Mismatch::Rule(..)) | None => {
             racks::unmet(constraint, seen.id).map(|rule| Mismatch::Rule(0, rule))
         }
     }
 }
 
-/// The constraint that keeps a cell from the work which has the right stack and tags.
+/// The constraint that keeps a cell from the work which has the right stack, tags and isolation.
 fn rule_unmet<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<&'a Rule> {
     match mismatch(constraint, seen)? {
         Mismatch::Rule(_, rule) => Some(rule),
-        Mismatch::Stack | Mismatch::Tags => None,
+        Mismatch::Stack | Mismatch::Tags | Mismatch::Isolation => None,
     }
 }
 
@@ -575,6 +576,7 @@ const fn what_word(what: Mismatch<'_>) -> &'static str {
     match what {
         Mismatch::Stack => "stack",
         Mismatch::Tags => "tags",
+        Mismatch::Isolation => "isolation",
         Mismatch::Rule(_, _) => "constraint",
     }
 }

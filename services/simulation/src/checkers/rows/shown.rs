@@ -7,6 +7,7 @@ use schemas::cluster::Role;
 use schemas::crash::Restart;
 use schemas::definition::Definition;
 use schemas::evaluation::{Evaluation, Status};
+use schemas::isolation::Isolation;
 use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, CellState, EvaluationRow, EvaluationSubject, Filter, InstancePresence, InstanceRow,
@@ -159,6 +160,7 @@ fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> In
         stopping: lrp.stopping,
         address: lrp.net.as_ref().map(|net| net.address.to_string()),
         ports: lrp.net.as_ref().map(|net| net.ports.to_vec()).unwrap_or_default(),
+        isolation: lrp.net.as_ref().map(|_| Isolation::NONE),
         placement_error: lrp.error.clone(),
         crash_count: lrp.crashes,
         crash_reason: lrp.reason.clone(),
@@ -184,6 +186,7 @@ fn of_twin(guid: &ProcessGuid, process: &Process, place: &Place, twin: &Twin) ->
         stopping: false,
         address: Some(twin.net.address.to_string()),
         ports: twin.net.ports.to_vec(),
+        isolation: None,
         placement_error: None,
         crash_count: 0,
         crash_reason: None,

@@ -1,0 +1,138 @@
+//! An image in a folder: `index.json` names manifests, a manifest its configuration and layers, each by the digest of its
+//! bytes, which are in `blobs/` (OCI Image Layout).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use oci_spec::image::{Arch, Descriptor, DigestAlgorithm, ImageIndex, ImageManifest, MediaType, Os};
+use sha2::{Digest as _, Sha256};
+
+/// What a manifest's tag is called.
+const TAG: &str = "org.opencontainers.image.ref.name";
+/// Largest manifest or configuration, in bytes.
+const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;
+/// How deep indices may name indices.
+const DEPTH: usize = 4;
+
+/// One image of a folder.
+#[derive(Debug)]
+pub(super) struct Layout {
+    folder: PathBuf,
+    digest: String,
+    manifest: ImageManifest,
+}
+
+impl Layout {
+    /// Finds the image with a tag, for this kind of machine.
+    pub(super) fn open(folder: &Path, tag: Option<&str>) -> io::Result<Self> {
+        let wrong = |why: String| io::Error::other(format!("{}: {why}", folder.display()));
+        let index = File::open(folder.join("index.json"))
+            .map_err(|error| wrong(format!("it is no folder of an OCI image: index.json: {error}")))?;
+        let index = ImageIndex::from_reader(index.take(DOCUMENT_BYTES))
+            .map_err(|error| wrong(format!("index.json can't be read: {error}")))?;
+        let named: Vec<&Descriptor> =
+            index.manifests().iter().filter(|one| tag.is_none_or(|tag| tag_of(one) == Some(tag))).collect();
+        let tags = || index.manifests().iter().filter_map(tag_of).collect::<Vec<_>>().join(", ");
+        let descriptor = match (named.as_slice(), tag) {
+            ([one], _) => (*one).clone(),
+            ([], Some(tag)) => return Err(wrong(format!("has no image {tag:?}: it has {}", tags()))),
+            ([], None) => return Err(wrong("has no image".to_owned())),
+            (several, _) => several
+                .iter()
+                .find(|one| is_for_us(one))
+                .map(|one| (*one).clone())
+                .filter(|_| several.iter().all(|one| one.platform().is_some()))
+                .ok_or_else(|| wrong(format!("has several images: name one of {}", tags())))?,
+        };
+        let manifest = manifest(folder, &descriptor, DEPTH)?;
+        let digest = manifest.0.digest().digest().to_owned();
+        Ok(Self { folder: folder.to_owned(), digest, manifest: manifest.1 })
+    }
+
+    /// What the image is known by: the digest of its manifest.
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// What it says of how it is run.
+    pub(super) fn config(&self) -> io::Result<Vec<u8>> {
+        document(&self.folder, self.manifest.config())
+    }
+
+    /// Its layers, the lowest first.
+    pub(super) fn layers(&self) -> &[Descriptor] {
+        self.manifest.layers()
+    }
+
+    /// Reads a layer, which must have been checked.
+    pub(super) fn open_layer(&self, layer: &Descriptor) -> io::Result<File> {
+        File::open(blob(&self.folder, layer)?)
+    }
+
+    /// Checks that a layer is what its digest says.
+    pub(super) fn check(&self, layer: &Descriptor) -> io::Result<()> {
+        let mut hash = Sha256::new();
+        let mut file = self.open_layer(layer)?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            hash.update(&buffer[..count]);
+        }
+        is_digest(layer, &hash.finalize())
+    }
+}
+
+fn tag_of(descriptor: &Descriptor) -> Option<&str> {
+    descriptor.annotations().as_ref()?.get(TAG).map(String::as_str)
+}
+
+/// Whether an image is for this kind of machine. One that doesn't say so is.
+fn is_for_us(descriptor: &Descriptor) -> bool {
+    descriptor
+        .platform()
+        .as_ref()
+        .is_none_or(|platform| *platform.os() == Os::Linux && *platform.architecture() == Arch::default())
+}
+
+/// The manifest of an image, behind indices of it for other kinds of machines.
+fn manifest(folder: &Path, descriptor: &Descriptor, depth: usize) -> io::Result<(Descriptor, ImageManifest)> {
+    let bytes = document(folder, descriptor)?;
+    if *descriptor.media_type() == MediaType::ImageIndex {
+        let index = ImageIndex::from_reader(bytes.as_slice()).map_err(io::Error::other)?;
+        let one = index.manifests().iter().find(|one| is_for_us(one)).filter(|_| depth > 0);
+        let none = || io::Error::other(format!("{}: has no image for this machine", folder.display()));
+        return manifest(folder, one.ok_or_else(none)?, depth - 1);
+    }
+    let manifest = ImageManifest::from_reader(bytes.as_slice()).map_err(io::Error::other)?;
+    Ok((descriptor.clone(), manifest))
+}
+
+/// A small document, checked.
+fn document(folder: &Path, descriptor: &Descriptor) -> io::Result<Vec<u8>> {
+    let path = blob(folder, descriptor)?;
+    let mut bytes = vec![];
+    let file = File::open(&path).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+    file.take(DOCUMENT_BYTES).read_to_end(&mut bytes)?;
+    is_digest(descriptor, &Sha256::digest(&bytes))?;
+    Ok(bytes)
+}
+
+fn blob(folder: &Path, descriptor: &Descriptor) -> io::Result<PathBuf> {
+    let digest = descriptor.digest();
+    if *digest.algorithm() != DigestAlgorithm::Sha256 {
+        return Err(io::Error::other(format!("{digest} is no sha256 digest: others aren't supported")));
+    }
+    Ok(folder.join("blobs/sha256").join(digest.digest()))
+}
+
+fn is_digest(descriptor: &Descriptor, hash: &[u8]) -> io::Result<()> {
+    let found = data_encoding::HEXLOWER.encode(hash);
+    if found == descriptor.digest().digest() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{} is damaged: its digest is sha256:{found}", descriptor.digest())))
+}

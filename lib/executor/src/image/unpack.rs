@@ -1,0 +1,127 @@
+//! The layers of an image, one over the other, in one tree.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use oci_spec::image::{Descriptor, MediaType};
+use tar::{Archive, Entry, EntryType};
+
+use super::files::Files;
+use super::layout::Layout;
+
+/// What the name of a file that a layer removes begins with (OCI Image Layer Specification, "Whiteouts").
+const REMOVED: &str = ".wh.";
+/// What stands in a folder of which a layer removes everything.
+const ALL_REMOVED: &str = ".wh..wh..opq";
+/// Largest image, unpacked, in bytes.
+const IMAGE_BYTES: u64 = 16 * 1024 * 1024 * 1024;
+/// Most files of an image.
+const IMAGE_FILES: u64 = 1_000_000;
+
+/// Unpacks all layers, each checked before.
+pub(super) fn layers(layout: &Layout, tree: &Path, first_id: Option<u32>) -> io::Result<()> {
+    let files = Files::open(tree, first_id)?;
+    let mut room = Room { bytes: IMAGE_BYTES, files: IMAGE_FILES };
+    for layer in layout.layers() {
+        layout.check(layer)?;
+        let named = |error: io::Error| io::Error::other(format!("layer {}: {error}", layer.digest()));
+        let opened = opened(layout.open_layer(layer)?, layer).map_err(named)?;
+        unpack(opened, &files, &mut room).map_err(named)?;
+    }
+    Ok(())
+}
+
+/// What is left of the limits.
+struct Room {
+    bytes: u64,
+    files: u64,
+}
+
+impl Room {
+    fn take(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.bytes.checked_sub(bytes).zip(self.files.checked_sub(1));
+        let (bytes, files) = left.ok_or_else(|| {
+            io::Error::other(format!("the image is larger than {IMAGE_BYTES} bytes or {IMAGE_FILES} files"))
+        })?;
+        (self.bytes, self.files) = (bytes, files);
+        Ok(())
+    }
+}
+
+fn opened(file: File, layer: &Descriptor) -> io::Result<Box<dyn Read>> {
+    let file = BufReader::new(file);
+    match layer.media_type() {
+        MediaType::ImageLayer | MediaType::ImageLayerNonDistributable => Ok(Box::new(file)),
+        MediaType::ImageLayerGzip | MediaType::ImageLayerNonDistributableGzip => {
+            Ok(Box::new(GzDecoder::new(file)))
+        }
+        MediaType::Other(kind) if kind.ends_with("tar.gzip") => Ok(Box::new(GzDecoder::new(file))),
+        other => {
+            Err(io::Error::other(format!("{other} is not supported: use layers as tar, or tar with gzip")))
+        }
+    }
+}
+
+fn unpack(layer: impl Read, files: &Files, room: &mut Room) -> io::Result<()> {
+    let mut added = BTreeSet::new();
+    for entry in Archive::new(layer).entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let what = |error: io::Error| io::Error::other(format!("{}: {error}", path.display()));
+        room.take(entry.size())?;
+        one(&mut entry, &path, files, &mut added).map_err(what)?;
+    }
+    Ok(())
+}
+
+/// Unpacks one entry, or removes what earlier layers had there.
+fn one(
+    entry: &mut Entry<'_, impl Read>,
+    path: &Path,
+    files: &Files,
+    added: &mut BTreeSet<PathBuf>,
+) -> io::Result<()> {
+    let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return Ok(()) };
+    let above = path.parent().unwrap_or(Path::new(""));
+    if name == ALL_REMOVED {
+        for name in files.list(above)? {
+            let of_before = above.join(&name);
+            // What this layer has itself stays, wherever it stands in it.
+            if !added.iter().any(|own| own.starts_with(&of_before)) {
+                files.remove(&files.at(&of_before)?)?;
+            }
+        }
+        return Ok(());
+    }
+    if let Some(removed) = name.strip_prefix(REMOVED) {
+        return files.remove(&files.at(&above.join(removed))?);
+    }
+    let header = entry.header();
+    let mode = header.mode()? & 0o7777;
+    let owner = (small(header.uid()?), small(header.gid()?));
+    let at = files.at(path)?;
+    match header.entry_type() {
+        EntryType::Directory => files.make_folder(&at, mode, owner)?,
+        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+            files.make_file(&at, mode, owner, entry)?;
+        }
+        EntryType::Symlink => files.make_link(&at, &target(entry)?, owner)?,
+        EntryType::Link => files.make_name(&at, &target(entry)?)?,
+        // Devices and pipes are nothing that an image needs: every container has its own.
+        _ => return Ok(()),
+    }
+    added.insert(path.to_owned());
+    Ok(())
+}
+
+fn target(entry: &Entry<'_, impl Read>) -> io::Result<PathBuf> {
+    let target = entry.link_name()?.ok_or_else(|| io::Error::other("a link leads nowhere"))?;
+    Ok(target.into_owned())
+}
+
+fn small(id: u64) -> u32 {
+    u32::try_from(id).unwrap_or(u32::MAX)
+}

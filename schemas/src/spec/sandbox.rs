@@ -1,0 +1,141 @@
+//! What specs say of a container's surroundings: its file system, its network, and how far it must be kept apart.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::policies;
+use crate::definition::{Network, Sandbox};
+use crate::fields::{Field, Fields, nearest};
+use crate::isolation::Wall;
+use crate::limits;
+use crate::names::Stack;
+use crate::resources::Constraint;
+
+/// All walls.
+const FULL: &str = "full";
+/// The walls without which there is hardly any isolation.
+const DEGRADED: &str = "degraded";
+/// What is understood by it.
+const LEAST: [Wall; 2] = [Wall::Files, Wall::Processes];
+/// What a root file system begins with, if it is no path.
+const KINDS: [&str; 2] = [PRELOADED, OCI];
+/// The file system that cells of a stack have for containers.
+const PRELOADED: &str = "preloaded:";
+/// An image in a folder.
+const OCI: &str = "oci:";
+const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Network::None)];
+
+/// Reads what is not as usual; none if all is.
+pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
+    let root_fs = take_either(fields);
+    let network = fields.or("network", Network::Host, |field| policies::take_word(field, &NETWORKS));
+    let sandbox = Sandbox { root_fs: root_fs?, network: network? };
+    Some((sandbox != Sandbox::default()).then_some(sandbox))
+}
+
+/// `root_fs`, or `rootfs` as Diego has it.
+fn take_either(fields: &mut Fields<'_>) -> Option<String> {
+    let (own, diegos) = (fields.may("root_fs", take_root_fs), fields.may("rootfs", take_root_fs));
+    let (own, diegos) = (own?, diegos?);
+    if own.is_some() && diegos.is_some() {
+        fields.bad("rootfs", "is another name of root_fs: give one of them");
+    }
+    Some(own.or(diegos).unwrap_or_default())
+}
+
+fn take_root_fs(field: Field<'_>) -> Option<String> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let text = field.text(limits::PATH_BYTES)?;
+    let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind));
+    let is_valid = match rest {
+        Some(stack) if text.starts_with(PRELOADED) => Stack::new(stack).is_ok(),
+        Some(rest) => !rest.is_empty(),
+        None => text.is_empty() || text.starts_with('/'),
+    };
+    if !is_valid || text.bytes().any(|byte| byte.is_ascii_control()) {
+        problems.note(
+            path,
+            "must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder of the cell's",
+        );
+        return None;
+    }
+    Some(text)
+}
+
+/// Reads which walls there must be: `full`, `degraded`, or a list of them.
+pub(super) fn take_walls(field: Field<'_>) -> Option<BTreeSet<Wall>> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    if let Value::String(text) = &field.value {
+        return match text.as_str() {
+            FULL => Some(Wall::ALL.into()),
+            DEGRADED => Some(LEAST.into()),
+            _ => field.bad(format!("must be {FULL}, {DEGRADED} or a list of walls")),
+        };
+    }
+    let mut walls = BTreeSet::new();
+    field.each(Wall::ALL.len(), |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        let wall = take_wall(field)?;
+        if !walls.insert(wall) {
+            problems.note(path, "is given twice");
+        }
+        Some(())
+    })?;
+    if walls.is_empty() {
+        problems.note(path, "must name at least one wall");
+    }
+    Some(walls)
+}
+
+fn take_wall(field: Field<'_>) -> Option<Wall> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let word = field.text(limits::PATH_BYTES)?;
+    let wall = Wall::ALL.into_iter().find(|wall| wall.word() == word);
+    if wall.is_none() {
+        let words = Wall::ALL.map(Wall::word);
+        let known = words.join(", ");
+        problems.note(
+            path,
+            match nearest(&word, &words) {
+                Some(near) => format!("is no wall: did you mean {near}?"),
+                None => format!("is no wall: use some of {known}"),
+            },
+        );
+    }
+    wall
+}
+
+/// What cells must be like for it: who has a file system or a network of its own is kept apart by walls, and a preloaded file
+/// system is that of a stack (as in Diego).
+pub(super) fn walled(mut constraint: Constraint, sandbox: Option<&Sandbox>) -> Constraint {
+    let Some(sandbox) = sandbox else { return constraint };
+    constraint.walls.insert(Wall::Files);
+    if constraint.stack.is_none() {
+        constraint.stack = sandbox.root_fs.strip_prefix(PRELOADED).and_then(|stack| stack.parse().ok());
+    }
+    constraint
+}
+
+/// The walls as they are read.
+pub(super) fn walls_to_json(walls: &BTreeSet<Wall>) -> Value {
+    if walls.is_empty() {
+        Value::Null
+    } else if *walls == BTreeSet::from(Wall::ALL) {
+        FULL.into()
+    } else if *walls == BTreeSet::from(LEAST) {
+        DEGRADED.into()
+    } else {
+        json!(walls)
+    }
+}
+
+/// The root file system as it is read.
+pub(super) fn root_fs_of(sandbox: Option<&Sandbox>) -> Option<&str> {
+    sandbox.map(|sandbox| sandbox.root_fs.as_str()).filter(|text| !text.is_empty())
+}
+
+/// The network as it is read, if it isn't as usual.
+pub(super) fn network_of(sandbox: Option<&Sandbox>) -> Option<Network> {
+    sandbox.map(|sandbox| sandbox.network).filter(|network| *network != Network::Host)
+}
