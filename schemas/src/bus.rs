@@ -10,7 +10,7 @@ use crate::names::{BadName, CellId, ClientName, Domain, ServiceId};
 use crate::refusal::{BadField, Refusal};
 
 /// What every subject of the bus and of the journal starts with.
-const ROOT: &str = "muster";
+pub(crate) const ROOT: &str = "muster";
 
 /// The noun and the verb by which a client asks to have secrets sealed: no command, since nothing is decided.
 const SECRET: &str = "secret";
@@ -618,6 +618,10 @@ impl fmt::Display for BusPattern {
 pub enum Inbox {
     /// `muster.inbox.client.<domain>.<client>`
     Client(Domain, ClientName),
+    /// `muster.inbox.operator.<operator>`
+    Operator(ClientName),
+    /// `muster.inbox.auditor.<auditor>`
+    Auditor(ClientName),
     /// `muster.inbox.rep.<cell>`
     Rep(CellId),
     /// `muster.inbox.bbs.<id>`
@@ -632,16 +636,90 @@ pub enum Inbox {
     Projector(ServiceId),
 }
 
+/// Whose inbox it is, by role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InboxKind {
+    /// A client's.
+    Client,
+    /// An operator's.
+    Operator,
+    /// An auditor's.
+    Auditor,
+    /// A rep's.
+    Rep,
+    /// That of a BBS, for what it asks by the bus.
+    Bbs,
+    /// That of a BBS, for what it asks of the journal.
+    BbsWriter,
+    /// That of an auctioneer, for what it asks by the bus.
+    Auctioneer,
+    /// That of an auctioneer, for what it asks of the journal.
+    AuctioneerReader,
+    /// A projector's.
+    Projector,
+}
+
+impl InboxKind {
+    /// Every one of them.
+    pub const ALL: [Self; 9] = [
+        Self::Client,
+        Self::Operator,
+        Self::Auditor,
+        Self::Rep,
+        Self::Bbs,
+        Self::BbsWriter,
+        Self::Auctioneer,
+        Self::AuctioneerReader,
+        Self::Projector,
+    ];
+
+    /// As it stands in the subject.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Operator => "operator",
+            Self::Auditor => "auditor",
+            Self::Rep => "rep",
+            Self::Bbs => "bbs",
+            Self::BbsWriter => "bbs-writer",
+            Self::Auctioneer => "auctioneer",
+            Self::AuctioneerReader => "auctioneer-reader",
+            Self::Projector => "projector",
+        }
+    }
+}
+
+impl Inbox {
+    /// Whose it is.
+    #[must_use]
+    pub const fn kind(&self) -> InboxKind {
+        match self {
+            Self::Client(..) => InboxKind::Client,
+            Self::Operator(_) => InboxKind::Operator,
+            Self::Auditor(_) => InboxKind::Auditor,
+            Self::Rep(_) => InboxKind::Rep,
+            Self::Bbs(_) => InboxKind::Bbs,
+            Self::BbsWriter(_) => InboxKind::BbsWriter,
+            Self::Auctioneer(_) => InboxKind::Auctioneer,
+            Self::AuctioneerReader(_) => InboxKind::AuctioneerReader,
+            Self::Projector(_) => InboxKind::Projector,
+        }
+    }
+}
+
 impl fmt::Display for Inbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{INBOX_ROOT}{}.", self.kind().as_str())?;
         match self {
-            Self::Client(domain, client) => write!(f, "{INBOX_ROOT}client.{domain}.{client}"),
-            Self::Rep(cell) => write!(f, "{INBOX_ROOT}rep.{cell}"),
-            Self::Bbs(id) => write!(f, "{INBOX_ROOT}bbs.{id}"),
-            Self::BbsWriter(id) => write!(f, "{INBOX_ROOT}bbs-writer.{id}"),
-            Self::Auctioneer(id) => write!(f, "{INBOX_ROOT}auctioneer.{id}"),
-            Self::AuctioneerReader(id) => write!(f, "{INBOX_ROOT}auctioneer-reader.{id}"),
-            Self::Projector(id) => write!(f, "{INBOX_ROOT}projector.{id}"),
+            Self::Client(domain, client) => write!(f, "{domain}.{client}"),
+            Self::Operator(name) | Self::Auditor(name) => write!(f, "{name}"),
+            Self::Rep(cell) => write!(f, "{cell}"),
+            Self::Bbs(id)
+            | Self::BbsWriter(id)
+            | Self::Auctioneer(id)
+            | Self::AuctioneerReader(id)
+            | Self::Projector(id) => write!(f, "{id}"),
         }
     }
 }

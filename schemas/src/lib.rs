@@ -17,7 +17,7 @@
 //! | [`stored`] | what of it the journal holds, in every version |
 //! | [`cloudevent`], [`feed`], [`published`] | what of it programs of others read, where it is told, and its JSON Schemas |
 //! | [`spec`] | from what clients write to all of these |
-//! | [`bus`], [`message`], [`query`], [`health`], [`codec`] | the bus: its subjects, and what travels on them |
+//! | [`bus`], [`reach`], [`message`], [`query`], [`health`], [`codec`] | the bus: its subjects, and what travels on them |
 //!
 //! Each machine is `decide(state, command, context) -> events or a refusal` and `evolve(state, event) -> state`.
 
@@ -59,6 +59,7 @@ pub mod process;
 pub mod published;
 pub mod query;
 pub mod rank;
+pub mod reach;
 pub mod refusal;
 pub mod request;
 pub mod resources;

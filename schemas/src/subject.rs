@@ -26,6 +26,9 @@ pub const DEFAULT_SHARDS: u16 = 32;
 /// What every subject of the journal starts with.
 pub const EVENT_ROOT: &str = "muster.event.";
 
+/// The name of the stream that holds the journal.
+pub const STREAM: &str = "MUSTER";
+
 /// A subject of the journal: the unit of compare-and-set and of group commit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {

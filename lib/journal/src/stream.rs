@@ -5,13 +5,11 @@ use async_nats::jetstream::stream::{
 };
 use schemas::limits::ENTRY_BYTES;
 use schemas::subject::EVENT_ROOT;
+pub use schemas::subject::STREAM;
 
 use super::Durability;
 use crate::limits::DUPLICATE_WINDOW;
 use crate::monitor;
-
-/// The stream's name.
-pub const STREAM: &str = "MUSTER";
 
 /// What headers and subject add to an entry, in bytes, generously.
 const ENVELOPE_BYTES: usize = 4 * 1024;
