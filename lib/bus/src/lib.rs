@@ -124,8 +124,8 @@ pub struct Subscription(Source);
 enum Source {
     /// In a queue, which is filled where the subscription was made.
     Queue(mpsc::Receiver<Incoming>, #[expect(dead_code, reason = "held for what its drop does")] Ends),
-    /// In the queue of a NATS connection.
-    Nats(Box<async_nats::Subscriber>),
+    /// In the queue of a NATS connection, with the pattern.
+    Nats(Box<async_nats::Subscriber>, String),
 }
 
 /// What a subscription holds on to so that dropping it ends it.
@@ -141,7 +141,14 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<Incoming> {
         match &mut self.0 {
             Source::Queue(messages, _) => messages.recv().await,
-            Source::Nats(messages) => messages.next().await.map(over_nats::incoming),
+            Source::Nats(messages, pattern) => loop {
+                let message = messages.next().await?;
+                // A server may be told to deliver elsewhere what was stored: what we are told is what was said here.
+                if subject::matches(pattern, &message.subject) {
+                    return Some(over_nats::incoming(message));
+                }
+                tracing::warn!(pattern, subject = %message.subject, "a message is dropped: it was not published here");
+            },
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -58,7 +58,7 @@ pub struct Tls {
     pub required: bool,
     /// Encrypt before the server says anything (`handshake_first`).
     pub first: bool,
-    /// A file with the roots to trust, besides those of the system.
+    /// A file with the roots to trust, instead of those of the system.
     pub roots: Option<PathBuf>,
     /// Files with our certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
@@ -268,6 +268,12 @@ impl Connection {
         &self.client
     }
 
+    /// What the server refused this connection for want of permission, since it was made.
+    #[must_use]
+    pub fn denials(&self) -> Denials {
+        self.violations.lock().denials.clone()
+    }
+
     /// Whether the server said after `since` that we may not publish on `subject`. It says so beside the message's own
     /// way, so an answer that never comes is explained here.
     #[must_use]
@@ -276,22 +282,51 @@ impl Connection {
     }
 }
 
-/// When the server last said that we may not publish on a subject.
+/// What a server refused a connection for want of permission. Where each program has the permissions of its role there is
+/// none: one is a fault of the configuration, or somebody who tries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Denials {
+    /// Messages that were refused.
+    pub publish: u64,
+    /// Subscriptions that were refused.
+    pub subscribe: u64,
+    /// The last one, in the server's words.
+    pub last: Option<String>,
+}
+
+/// What the server said that we may not do.
 #[derive(Clone, Debug, Default)]
-struct Violations(Arc<Mutex<BTreeMap<String, Instant>>>);
+struct Violations(Arc<Mutex<Refused>>);
+
+#[derive(Debug, Default)]
+struct Refused {
+    denials: Denials,
+    /// When it last said so of a subject that we publish on.
+    publish: BTreeMap<String, Instant>,
+}
 
 impl Violations {
-    fn note(&self, subject: &str) {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.len() >= REMEMBERED_VIOLATIONS {
-            noted.clear();
+    fn note(&self, violation: Violation<'_>, text: &str) {
+        let mut noted = self.lock();
+        noted.denials.last = Some(text.to_owned());
+        match violation {
+            Violation::Publish(subject) => {
+                noted.denials.publish += 1;
+                if noted.publish.len() >= REMEMBERED_VIOLATIONS {
+                    noted.publish.clear();
+                }
+                noted.publish.insert(subject.to_owned(), Instant::now());
+            }
+            Violation::Subscribe => noted.denials.subscribe += 1,
         }
-        noted.insert(subject.to_owned(), Instant::now());
     }
 
     fn after(&self, subject: &str, since: Instant) -> bool {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.get(subject).is_some_and(|at| *at >= since)
+        self.lock().publish.get(subject).is_some_and(|at| *at >= since)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Refused> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -306,8 +341,10 @@ fn noted(name: &str, event: &Event, violations: &Violations) {
             tracing::warn!(name, subscription, "messages dropped: a subscription isn't read fast enough");
         }
         Event::ServerError(error) => {
-            if let Some(subject) = denied(error) {
-                violations.note(subject);
+            if let ServerError::Other(text) = error
+                && let Some(violation) = Violation::of(text)
+            {
+                violations.note(violation, text);
             }
             tracing::error!(name, %error, "the NATS server reports an error");
         }
@@ -315,13 +352,22 @@ fn noted(name: &str, event: &Event, violations: &Violations) {
     }
 }
 
-/// The subject that a server's complaint says we may not publish on.
-fn denied(error: &ServerError) -> Option<&str> {
-    match error {
-        ServerError::AuthorizationViolation | ServerError::SlowConsumer(_) => None,
-        ServerError::Other(text) => {
-            let lower = text.find("ermissions Violation for Publish to \"")?;
-            text[lower..].split('"').nth(1)
+/// What a server's complaint says that we may not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Violation<'a> {
+    /// To publish on this subject.
+    Publish(&'a str),
+    /// To subscribe.
+    Subscribe,
+}
+
+impl<'a> Violation<'a> {
+    fn of(complaint: &'a str) -> Option<Self> {
+        // Its first letter is large or small, by the library's version.
+        let (_, what) = complaint.split_once("ermissions Violation for ")?;
+        match what.strip_prefix("Publish to \"") {
+            Some(subject) => subject.split('"').next().map(Self::Publish),
+            None => what.starts_with("Subscription to").then_some(Self::Subscribe),
         }
     }
 }
@@ -335,9 +381,14 @@ fn reconnect_delay(attempt: usize) -> Duration {
     }
 }
 
+/// What a file with a secret says, without comments before it.
 async fn secret(path: &Path) -> Result<String, ConnectError> {
     let text = tokio::fs::read_to_string(path).await.map_err(|source| unreadable(path, source))?;
-    Ok(text.trim().to_owned())
+    let mut rest = text.trim();
+    while rest.starts_with('#') {
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest.trim_start());
+    }
+    Ok(rest.to_owned())
 }
 
 /// Whether a file holds the seed of a user's nkey and nothing else.
@@ -399,12 +450,18 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_names_its_subject() {
-        let complaint =
-            ServerError::Other("Permissions Violation for Publish to \"muster.event.lrp.0\"".into());
-        assert_eq!(denied(&complaint), Some("muster.event.lrp.0"));
-        let other = ServerError::Other("Permissions Violation for Subscription to \"a\"".into());
-        assert_eq!(denied(&other), None);
+    fn a_complaint_says_what_was_refused_and_is_counted() {
+        let violations = Violations::default();
+        let began = Instant::now();
+        let said =
+            |text: &str| noted("test", &Event::ServerError(ServerError::Other(text.into())), &violations);
+        said("Permissions Violation for Publish to \"muster.event.lrp.0\"");
+        said("permissions Violation for Publish to \"muster.event.lrp.1\"");
+        said("Permissions Violation for Subscription to \"a.>\"");
+        said("Unknown Protocol Operation");
+        let last = Some("Permissions Violation for Subscription to \"a.>\"".to_owned());
+        assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
+        assert!(violations.after("muster.event.lrp.1", began) && !violations.after("a.>", began));
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Nats {
             // Sent to the server before this returns; otherwise it is when there is a connection again.
             drop(timeout(API, client.flush()).await.map(drop));
         }
-        Ok(Subscription(Source::Nats(Box::new(subscriber))))
+        Ok(Subscription(Source::Nats(Box::new(subscriber), pattern.to_owned())))
     }
 }
 

@@ -20,8 +20,9 @@ fn with_user(server: &NatsServer, user: &str) -> String {
 
 /// Connects with a secret's file as editors and as programs leave it: with a last line break and without.
 async fn lets_in(server: &NatsServer, folder: &Path, secret: &str) {
-    for text in [secret.trim_end().to_owned(), format!("{}\n", secret.trim_end()), format!("{secret}\r\n\n")]
-    {
+    let plain = secret.trim_end();
+    let commented = format!("# Whose it is\n#\n\n{plain}\n");
+    for text in [plain.to_owned(), format!("{plain}\n"), format!("{secret}\r\n\n"), commented] {
         let file = folder.join("secret");
         std::fs::write(&file, &text).unwrap();
         let login = Login::Credentials(file);
