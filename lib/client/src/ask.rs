@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bus::{AskError, Bus, BusError, Subscription};
 use bytes::Bytes;
+use schemas::bus::Inbox;
 use schemas::codec::{self, Form};
 use schemas::limits::{COMMANDS_IN_FLIGHT, MESSAGE_BYTES};
 use schemas::message::Answer;
-use schemas::names::{ClientName, Domain, Ids, RequestId};
+use schemas::names::{Ids, RequestId};
 use schemas::{BadField, Position, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,7 +26,7 @@ use crate::target::Target;
 pub(crate) struct Line {
     bus: Mutex<Bus>,
     /// How the bus was made, if it was made here: a socket whose server started again is connected to again.
-    made: Option<(Target, Domain, ClientName)>,
+    made: Option<(Target, Inbox)>,
     /// The highest position that any answer gave: what we have seen once we never unsee.
     seen: AtomicU64,
     ids: Mutex<Ids>,
@@ -34,7 +35,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(bus: Bus, made: Option<(Target, Domain, ClientName)>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn new(bus: Bus, made: Option<(Target, Inbox)>) -> Result<Arc<Self>, Error> {
         let seed = clock::seed()
             .map_err(|error| Error::Setup { what: "can't draw a seed".to_owned(), source: error.into() })?;
         Ok(Arc::new(Self {
@@ -134,8 +135,8 @@ impl Line {
 
     /// Connects to a socket again, since its server may have started again. A NATS connection mends itself.
     async fn connect_again(&self) -> Result<(), Error> {
-        let Some((target @ Target::Socket(_), domain, name)) = &self.made else { return Ok(()) };
-        let bus = target.connect(domain, name).await?;
+        let Some((target @ Target::Socket(_), inbox)) = &self.made else { return Ok(()) };
+        let bus = target.connect(inbox).await?;
         *lock(&self.bus) = bus;
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use schemas::Position;
+use schemas::bus::Inbox;
 use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
 use schemas::query::AsOf;
@@ -47,6 +48,7 @@ pub struct Connect {
     target: Target,
     domain: Domain,
     name: ClientName,
+    inbox: Option<Inbox>,
 }
 
 /// The domain of a client that wasn't given another: `default`.
@@ -71,6 +73,13 @@ impl Connect {
     pub fn name(self, name: ClientName) -> Self {
         Self { name, ..self }
     }
+
+    /// Where answers come to, for who is no client of that domain and name: an operator, an auditor. A server with
+    /// permissions lets each hear its own inbox alone.
+    #[must_use]
+    pub fn inbox(self, inbox: Inbox) -> Self {
+        Self { inbox: Some(inbox), ..self }
+    }
 }
 
 impl IntoFuture for Connect {
@@ -79,9 +88,10 @@ impl IntoFuture for Connect {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { target, domain, name } = self;
-            let bus = target.connect(&domain, &name).await?;
-            let line = Line::new(bus, Some((target, domain.clone(), name.clone())))?;
+            let Self { target, domain, name, inbox } = self;
+            let inbox = inbox.unwrap_or_else(|| Inbox::Client(domain.clone(), name.clone()));
+            let bus = target.connect(&inbox).await?;
+            let line = Line::new(bus, Some((target, inbox)))?;
             Ok(Client { line, domain, name, patience: PATIENCE, past: None, terms: Terms::default() })
         })
     }
@@ -91,7 +101,7 @@ impl Client {
     /// Connects: `Client::connect(target).domain(domain).name(name).await`.
     #[must_use]
     pub fn connect(target: Target) -> Connect {
-        Connect { target, domain: default_domain(), name: default_name() }
+        Connect { target, domain: default_domain(), name: default_name(), inbox: None }
     }
 
     /// A client over a bus that is there already. The answers go to that bus's inbox.

@@ -46,6 +46,7 @@ pub use events::Events;
 pub use feed::{Feed, FeedEvent};
 pub use logs::{LogReader, Piece, Whose};
 pub use queries::{Listed, Only, key_of, reached_at};
+pub use schemas::bus::Inbox;
 pub use schemas::spec::own_definition_id;
 pub use target::{Login, Target, Tls, default_folder, default_socket};
 pub use watch::{LOOKED_AT, LrpWatch, Progress, Snapshot, TaskEnd};

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use bus::Bus;
 use bus::nats::Settings;
 pub use bus::nats::{Login, Tls};
-use schemas::names::{ClientName, Domain};
+use schemas::bus::{INBOX_ROOT, Inbox};
 
 use crate::error::Error;
-use crate::subjects;
 
 /// The name of the socket in a data folder.
 pub const SOCKET: &str = "muster.sock";
@@ -48,12 +47,21 @@ impl Target {
         }
     }
 
-    /// Connects as a client of a domain.
-    pub(crate) async fn connect(&self, domain: &Domain, name: &ClientName) -> Result<Bus, Error> {
-        let inbox = subjects::inbox(domain, name);
+    /// The same NATS server, whose connections are encrypted so.
+    #[must_use]
+    pub fn encrypted(self, tls: Tls) -> Self {
+        match self {
+            Self::Nats { urls, login, .. } => Self::Nats { urls, login, tls },
+            socket @ Self::Socket(_) => socket,
+        }
+    }
+
+    /// Connects as somebody whose answers come to an inbox.
+    pub(crate) async fn connect(&self, inbox: &Inbox) -> Result<Bus, Error> {
+        let inbox = inbox.to_string();
         match self {
             Self::Nats { urls, login, tls } => {
-                let mut settings = Settings::new(urls.clone(), &format!("client {domain} {name}"), &inbox);
+                let mut settings = Settings::new(urls.clone(), &said_by(&inbox), &inbox);
                 settings.login = login.clone();
                 settings.tls = tls.clone();
                 Ok(Bus::from(settings.connect().await?))
@@ -61,6 +69,11 @@ impl Target {
             Self::Socket(path) => Ok(Bus::connect_socket(path, &inbox).await?),
         }
     }
+}
+
+/// What the server calls a connection: who it is for, as `client shop web`.
+fn said_by(inbox: &str) -> String {
+    inbox.strip_prefix(INBOX_ROOT).unwrap_or(inbox).replace('.', " ")
 }
 
 /// The data folder of a local cluster that wasn't given another: `$XDG_RUNTIME_DIR/muster`, else `/tmp/muster-$UID`.

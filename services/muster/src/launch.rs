@@ -158,7 +158,7 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     let urls = global.nats.as_ref()?;
     let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
     let login = global.creds.clone().map_or(Login::Anonymous, Login::Credentials);
-    Some(Nats { urls, login, tls: client::Tls::default() })
+    Some(Nats { urls, login, tls: global.tls.of_nats() })
 }
 
 /// The NATS servers that a service needs, when one of them is there. None: it was told to stop first.

@@ -104,6 +104,10 @@ fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::E
         let why = "--nats and --socket name two clusters: give one of them";
         return Err(Muster::command().error(ErrorKind::ArgumentConflict, why));
     }
+    if muster.global.tls.is_half() {
+        let why = "a certificate and its key belong together: give --tls-cert and --tls-key";
+        return Err(Muster::command().error(ErrorKind::ArgumentConflict, why));
+    }
     muster.global.named = named;
     Ok(muster)
 }
@@ -257,6 +261,16 @@ mod tests {
         "rep --cell c1 --zone z1 --secrets muster.keys",
     ];
 
+    const OF_USERS: [&str; 7] = [
+        "auth init auth",
+        "auth init auth --host nats.example --host 10.0.0.7 --listen 0.0.0.0:4222 --seen-at /etc/nats",
+        "auth add auth rep c2",
+        "auth add auth client shop web --name web --pid-file /run/nats.pid",
+        "auth revoke auth web",
+        "auth list auth -o json",
+        "cluster show --creds ops.nk --tls-ca ca.crt --tls-cert ops.crt --tls-key ops.key",
+    ];
+
     const OF_PROOF: [&str; 8] = [
         "export log.jsonl",
         "export - --from 7 --to 2026-11-24T07:05:38Z --format cloudevents",
@@ -374,6 +388,7 @@ mod tests {
             &OF_TABLES,
             &OF_PROOF,
             &OF_SECRETS,
+            &OF_USERS,
         ]
         .concat();
         for line in lines {
@@ -475,6 +490,10 @@ mod tests {
         ("secrets rotate k", Nothing),
         ("secrets list k", Nothing),
         ("secrets forget 3f9a2c1d k", Nothing),
+        ("auth init d", Nothing),
+        ("auth add d rep c1", Nothing),
+        ("auth revoke d rep-c1", Nothing),
+        ("auth list d", Nothing),
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),
         ("history task t", Nothing),
@@ -538,6 +557,8 @@ mod tests {
             "trace deadbeef --otlp 127.0.0.1:4318",
             "instance list --state sleeping",
             "cluster show --nats a --socket b",
+            "cluster show --tls-cert a",
+            "auth add d",
             "fly",
             "simulate",
             "simulate story.txt --seed 3",

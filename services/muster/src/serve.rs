@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bus::Bus;
 use bus::nats::{ConnectError, Settings};
@@ -58,6 +58,9 @@ pub(crate) struct BbsArgs {
     /// Ended containers that queries show of each index of a process that doesn't say it, the newest
     #[arg(long, default_value_t = HISTORY_SHOWN, value_parser = number(0..=HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
     pub(crate) history_limit: u32,
+    /// Credentials by which it appends to the journal, where that is another user than the one that takes commands [default: --creds]
+    #[arg(long, value_name = "FILE", env = "MUSTER_NATS_WRITER_CREDS")]
+    pub(crate) writer_creds: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     #[command(flatten)]
@@ -249,6 +252,13 @@ impl Nats {
         }
     }
 
+    /// The same servers, where these credentials say who we are, if there are any.
+    fn logged_in_by(&self, credentials: Option<&Path>) -> Self {
+        let login =
+            credentials.map_or_else(|| self.login.clone(), |file| Login::Credentials(file.to_owned()));
+        Self { login, ..self.clone() }
+    }
+
     fn settings(&self, name: &str, inbox: &str) -> Settings {
         let mut settings = Settings::new(self.urls.clone(), name, inbox);
         settings.login = self.login.clone();
@@ -320,7 +330,8 @@ pub(crate) async fn run_bbs(
     let keys = args.keys.open()?;
     let stream =
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
-    let journal = nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
+    let writer = nats.logged_in_by(args.writer_creds.as_deref());
+    let journal = writer.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
     let history = journal.over(queries.clone()).await?;

@@ -15,6 +15,7 @@ use schemas::names::{
 use schemas::query::AsOf;
 use schemas::rank::Priority;
 
+use super::auth::AuthVerb;
 use super::dead_letters::DeadLettersVerb;
 use super::decide::DecideArgs;
 use super::moment::{self, At, Shown};
@@ -36,6 +37,8 @@ pub(crate) struct Global {
     /// Credentials file for the NATS server, or a file with an nkey's seed
     #[arg(long, global = true, env = "MUSTER_NATS_CREDS", value_name = "FILE")]
     pub(crate) creds: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// Data folder; a local cluster is looked for there
     #[arg(long, global = true, env = "MUSTER_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
@@ -89,6 +92,34 @@ pub(crate) struct Global {
         value_name = "FILTER"
     )]
     pub(crate) log: Option<String>,
+}
+
+/// How the connection to the NATS server is encrypted.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TlsArgs {
+    /// Certificates of the authorities that the NATS server's certificate may be of [default: the system's]
+    #[arg(long, global = true, env = "MUSTER_NATS_CA", value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Certificate that is shown to the NATS server, with --tls-key
+    #[arg(long, global = true, env = "MUSTER_NATS_CERT", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Key of that certificate
+    #[arg(long, global = true, env = "MUSTER_NATS_KEY", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// Who is told an authority or a certificate talks to no server that doesn't encrypt.
+    pub(crate) fn of_nats(&self) -> client::Tls {
+        let certificate = self.tls_cert.clone().zip(self.tls_key.clone());
+        let required = self.tls_ca.is_some() || certificate.is_some();
+        client::Tls { required, first: false, roots: self.tls_ca.clone(), certificate }
+    }
+
+    /// Whether a certificate is named without its key, or a key without its certificate.
+    pub(crate) const fn is_half(&self) -> bool {
+        self.tls_cert.is_some() != self.tls_key.is_some()
+    }
 }
 
 /// How strongly something was named: a flag goes before the environment, that before the configuration.
@@ -199,6 +230,9 @@ pub(crate) enum Command {
     /// Keys for secrets: the files of them that every BBS and rep is started with
     #[command(subcommand)]
     Secrets(SecretsVerb),
+    /// Users of the NATS server: their roles, keys and certificates, and the server's configuration
+    #[command(subcommand)]
+    Auth(AuthVerb),
     /// Everything that was decided about one process, instance, task, periodic or parameterised task or cell
     #[command(subcommand)]
     History(History),

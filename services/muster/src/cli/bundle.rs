@@ -175,6 +175,9 @@ async fn asked(words: &[&str], global: &Global) -> Result<String, Failure> {
     for (flag, value) in [
         ("--nats", global.nats.as_ref().map(Into::into)),
         ("--creds", global.creds.as_ref().map(|path| path.clone().into_os_string())),
+        ("--tls-ca", global.tls.tls_ca.as_ref().map(|path| path.clone().into_os_string())),
+        ("--tls-cert", global.tls.tls_cert.as_ref().map(|path| path.clone().into_os_string())),
+        ("--tls-key", global.tls.tls_key.as_ref().map(|path| path.clone().into_os_string())),
         ("--data", global.data.as_ref().map(|path| path.clone().into_os_string())),
         ("--socket", global.socket.as_ref().map(|path| path.clone().into_os_string())),
     ] {

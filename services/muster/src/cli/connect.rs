@@ -1,11 +1,14 @@
 //! Where the cluster is, and who we are there.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use access::Role;
+use access::store::identity;
 use client::target::{SOCKET, is_ours};
-use client::{Client, Target, default_domain, default_socket};
+use client::{Client, Inbox, Target, default_domain, default_socket};
 use schemas::names::{ClientName, Domain};
 
 use super::args::{Global, Named};
@@ -39,14 +42,14 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
         Place::Nats(url) => match &global.creds {
             Some(file) => Target::nats_with_credentials(url, file),
             None => Target::nats(url),
-        },
+        }
+        .encrypted(global.tls.of_nats()),
         Place::Socket(path) => Target::Socket(path.clone()),
         Place::Usual(path) if is_ours(path) => Target::Socket(path.clone()),
         Place::Usual(path) => return Err(no_cluster(path)),
     };
-    let name = name(global);
-    let domain = global.domain.clone().unwrap_or_else(default_domain);
-    let client = reach(target, domain, name, global.timeout).await.map_err(|error| {
+    let who = Who::of(global);
+    let client = reach(target, &who, global.timeout).await.map_err(|error| {
         let failure = Failure::from(error).doing("reach the cluster");
         match &place {
             Place::Nats(url) => {
@@ -64,16 +67,11 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
 }
 
 /// Connects. Who starts a server and asks at once is not too early: for a moment it is tried again.
-async fn reach(
-    target: Target,
-    domain: Domain,
-    name: ClientName,
-    limit: Option<Duration>,
-) -> Result<Client, client::Error> {
+async fn reach(target: Target, who: &Who, limit: Option<Duration>) -> Result<Client, client::Error> {
     let until = Instant::now() + limit.unwrap_or(SERVER).min(SERVER);
     loop {
-        let connected = Client::connect(target.clone()).domain(domain.clone()).name(name.clone()).await;
-        match connected {
+        let connect = Client::connect(target.clone()).domain(who.domain.clone()).name(who.name.clone());
+        match connect.inbox(who.inbox.clone()).await {
             Err(client::Error::Unreachable(_)) if Instant::now() + SERVER_AGAIN < until => {
                 tokio::time::sleep(SERVER_AGAIN).await;
             }
@@ -133,11 +131,57 @@ pub(crate) fn journal_place(global: &Global) -> Option<JournalPlace> {
     }
 }
 
+/// Who the command line is on a cluster.
+struct Who {
+    /// Whose processes and tasks its commands are about.
+    domain: Domain,
+    /// Who asks, as the log shall know it.
+    name: ClientName,
+    /// Where it is answered.
+    inbox: Inbox,
+}
+
+impl Who {
+    /// By options, else by what the file with the credentials says whose it is.
+    fn of(global: &Global) -> Self {
+        let role = role(global);
+        let domain = global.domain.clone().or_else(|| match &role {
+            Some(Role::Client(domain, _)) => Some(domain.clone()),
+            Some(_) | None => None,
+        });
+        let (domain, name) = (domain.unwrap_or_else(default_domain), name(global));
+        let inbox = match role {
+            Some(Role::Client(domain, name)) => Inbox::Client(domain, name),
+            Some(Role::Operator(name)) => Inbox::Operator(name),
+            Some(Role::Auditor(name)) => Inbox::Auditor(name),
+            Some(
+                Role::BbsWriter
+                | Role::Bbs
+                | Role::Auctioneer
+                | Role::Rep(_)
+                | Role::Projector
+                | Role::Admin(_)
+                | Role::System,
+            )
+            | None => Inbox::Client(domain.clone(), name.clone()),
+        };
+        Self { domain, name, inbox }
+    }
+}
+
+/// Whose the credentials are by which the command line logs in on a NATS server, if their file says it.
+pub(crate) fn role(global: &Global) -> Option<Role> {
+    let Place::Nats(_) = place(global) else { return None };
+    // Who can't read it is told so by who logs in.
+    identity(&fs::read_to_string(global.creds.as_ref()?).ok()?)
+}
+
 /// Who asks, as the log shall know it.
 pub(crate) fn name(global: &Global) -> ClientName {
-    match &global.client {
-        Some(name) => name.clone(),
-        None => user_name(text("USER").or_else(|| text("LOGNAME"))),
+    match (&global.client, role(global)) {
+        (Some(name), _) => name.clone(),
+        (None, Some(Role::Client(_, name) | Role::Operator(name) | Role::Auditor(name))) => name,
+        (None, Some(_) | None) => user_name(text("USER").or_else(|| text("LOGNAME"))),
     }
 }
 

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::journal::{JetStream, Journal, JournalError, Sqlite, StreamSettings};
+use access::Role;
 use schemas::bus::Inbox;
 use schemas::names::ServiceId;
 
 use super::args::Global;
-use super::connect::{JournalPlace, data_folder};
+use super::connect::{JournalPlace, data_folder, role};
 use super::failure::{Exit, Failure};
 use crate::error::chain;
 use crate::launch;
@@ -75,7 +76,19 @@ async fn of_nats(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Res
 fn who(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<(Nats, String, Inbox), Failure> {
     let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
     let (id, _) = identity("operator")?;
-    Ok((nats, format!("{id} at the journal"), inbox(id)))
+    let name = format!("{id} at the journal");
+    // Whoever the server knows hears its own inbox alone.
+    let inbox = match role(global) {
+        Some(Role::Operator(who)) => Inbox::Operator(who),
+        Some(Role::Auditor(who)) => Inbox::Auditor(who),
+        Some(Role::BbsWriter) => Inbox::BbsWriter(id),
+        Some(Role::Projector) => Inbox::Projector(id),
+        Some(
+            Role::Bbs | Role::Auctioneer | Role::Rep(_) | Role::Client(..) | Role::Admin(_) | Role::System,
+        )
+        | None => inbox(id),
+    };
+    Ok((nats, name, inbox))
 }
 
 fn check_there(folder: &Path) -> Result<(), Failure> {

@@ -7,6 +7,7 @@
 mod altered;
 mod args;
 mod audit;
+mod auth;
 mod bundle;
 mod changes;
 mod connect;
@@ -129,6 +130,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Events(verb) => events::run(verb, global).await,
         Command::Journal(verb) => journal::run(verb, global).await,
         Command::Secrets(verb) => secrets::run(verb, global).await,
+        Command::Auth(verb) => auth::run(verb, global),
         Command::History(whose) => events::history(whose, global).await,
         Command::Watch => watch::run(global).await,
         Command::WhatIf(args) => what_if::run(&args, global).await,

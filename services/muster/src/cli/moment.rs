@@ -162,6 +162,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Watch
         | Command::Trace { .. }
         | Command::Secrets(_)
+        | Command::Auth(_)
         | Command::Export { .. }
         | Command::Import { .. }
         | Command::Audit(_)

@@ -67,6 +67,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
         | Command::Journal(JournalVerb::SetAside { .. })
         | Command::Secrets(_)
+        | Command::Auth(_)
         | Command::Sql { .. }
         | Command::Projection(_)
         | Command::DeadLetters(_)
@@ -158,6 +159,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Evaluation(_)
         | Command::Journal(_)
         | Command::Secrets(_)
+        | Command::Auth(_)
         | Command::History(_)
         | Command::Watch
         | Command::Why { .. }

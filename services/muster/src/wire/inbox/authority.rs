@@ -1,7 +1,7 @@
 //! Whose answer may go where.
 
 use bus::{Incoming, PLAIN_INBOX_ROOT, ReplyTo};
-use schemas::bus::BusSubject;
+use schemas::bus::{BusSubject, InboxKind};
 
 /// Where the answer goes, if that is where the requester's role has its answers.
 pub(super) fn reply_of(incoming: &Incoming, expected: impl Fn(&ReplyTo) -> bool) -> Option<ReplyTo> {
@@ -22,15 +22,24 @@ fn is_client(reply: &ReplyTo) -> bool {
     reply.is_inbox_of("client") || reply.subject().starts_with(PLAIN_INBOX_ROOT)
 }
 
+/// Operators answer to `muster.inbox.operator...`; on a server that knows nobody, to what a client does.
+fn is_operator(reply: &ReplyTo) -> bool {
+    is_client(reply) || reply.is_inbox_of(InboxKind::Operator.as_str())
+}
+
+/// Who may ask what is true, beside clients and operators.
+const READERS: [InboxKind; 4] = [InboxKind::Auditor, InboxKind::Rep, InboxKind::Auctioneer, InboxKind::Bbs];
+
 /// Anybody may ask what is true; only where the answer goes is checked.
 pub(super) fn is_reader(reply: &ReplyTo) -> bool {
-    is_client(reply) || ["rep", "auctioneer", "bbs", "reader"].iter().any(|role| reply.is_inbox_of(role))
+    is_operator(reply) || READERS.iter().any(|kind| reply.is_inbox_of(kind.as_str()))
 }
 
 /// Whether who asks on this subject has its answers there.
 pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
     match subject {
-        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Operator(..) => is_client(reply),
+        BusSubject::Client(..) | BusSubject::Seal(..) => is_client(reply),
+        BusSubject::Operator(..) => is_operator(reply),
         BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
             reply.is_inbox_of(&format!("rep.{cell}"))
         }

@@ -1,0 +1,134 @@
+//! A certificate authority for trials and private networks. Its key is a file beside its certificate: whoever has that can make
+//! certificates that the server takes, and still needs an nkey to log in.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use schemas::Timestamp;
+use time::OffsetDateTime;
+
+/// How long certificates are valid: ten years. Who should not get in any more is revoked as a user.
+const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// How long before they were made they are valid: clocks of other hosts may be behind.
+const BEFORE: Duration = Duration::from_secs(86_400);
+/// What the authority calls itself.
+const NAME: &str = "Muster development CA";
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// It can't be made.
+    #[error("a certificate can't be made")]
+    Make(#[from] rcgen::Error),
+    /// A host has no name that a certificate can have.
+    #[error("{0:?} is neither the name of a host nor an address")]
+    Host(String),
+    /// The time is none that a certificate can have.
+    #[error("the clock shows {0}, which no certificate can be made for")]
+    Clock(Timestamp),
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Debug)]
+pub struct Made {
+    /// The certificate.
+    pub certificate: String,
+    /// The key, which is secret.
+    pub key: String,
+}
+
+/// Whom a certificate is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Holder<'a> {
+    /// A server that is reached by these names and addresses.
+    Server(&'a [String]),
+    /// The user of a name.
+    User(&'a str),
+}
+
+/// Makes an authority.
+///
+/// # Errors
+/// There is no randomness for its key, or the clock is far off.
+pub fn authority(now: Timestamp) -> Result<Made, CertificateError> {
+    let key = KeyPair::generate()?;
+    let certificate = dated(authority_params(), now)?.self_signed(&key)?;
+    Ok(made(&certificate, &key))
+}
+
+/// Makes a certificate that an authority signs whose key is given.
+///
+/// # Errors
+/// The authority's key is none, a host is none, there is no randomness, or the clock is far off.
+pub fn signed(holder: Holder<'_>, authority_key: &str, now: Timestamp) -> Result<Made, CertificateError> {
+    let issuer = Issuer::new(authority_params(), KeyPair::from_pem(authority_key)?);
+    let key = KeyPair::generate()?;
+    let certificate = dated(params(holder)?, now)?.signed_by(&key, &issuer)?;
+    Ok(made(&certificate, &key))
+}
+
+fn made(certificate: &Certificate, key: &KeyPair) -> Made {
+    Made { certificate: certificate.pem(), key: key.serialize_pem() }
+}
+
+fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = called(NAME);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn params(holder: Holder<'_>) -> Result<CertificateParams, CertificateError> {
+    let mut params = CertificateParams::default();
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    match holder {
+        Holder::Server(hosts) => {
+            params.distinguished_name = called("nats-server");
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            params.subject_alt_names = hosts.iter().map(|host| reached_by(host)).collect::<Result<_, _>>()?;
+        }
+        Holder::User(name) => {
+            params.distinguished_name = called(name);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }
+    }
+    Ok(params)
+}
+
+/// The name or address by which a server is reached, as a certificate has it.
+fn reached_by(host: &str) -> Result<SanType, CertificateError> {
+    let bad = || CertificateError::Host(host.chars().take(100).collect());
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(SanType::IpAddress(address));
+    }
+    let plain = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let is_name = host.len() <= 253 && host.strip_prefix("*.").unwrap_or(host).split('.').all(plain);
+    if is_name { Ok(SanType::DnsName(host.try_into().map_err(|_| bad())?)) } else { Err(bad()) }
+}
+
+fn called(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::OrganizationName, "Muster");
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn dated(mut params: CertificateParams, now: Timestamp) -> Result<CertificateParams, CertificateError> {
+    let at = |seconds: u64| {
+        let seconds = i64::try_from(seconds).map_err(|_| CertificateError::Clock(now))?;
+        OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| CertificateError::Clock(now))
+    };
+    params.not_before = at(now.seconds().saturating_sub(BEFORE.as_secs()))?;
+    params.not_after = at(now.seconds() + VALID.as_secs())?;
+    Ok(params)
+}

@@ -1,0 +1,63 @@
+//! Which subjects a pattern covers: `*` stands for one word, `>` at the end for one or more.
+
+/// Whether everything that `narrow` stands for, `wide` stands for as well. A subject without wildcards stands for itself.
+#[must_use]
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(word)) if word != ">" => {}
+            (Some(one), Some(other)) if one == other => {}
+            (Some(_) | None, Some(_)) | (Some(_), None) => return false,
+        }
+    }
+}
+
+/// A subject that a pattern stands for.
+#[must_use]
+pub fn example(pattern: &str) -> String {
+    let word = |word: &str| if matches!(word, "*" | ">") { "probe".to_owned() } else { word.to_owned() };
+    pattern.split('.').map(word).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_covers_what_is_narrower() {
+        for (wide, narrow) in [
+            ("a.b", "a.b"),
+            ("a.*", "a.b"),
+            ("a.*", "a.*"),
+            ("a.>", "a.b"),
+            ("a.>", "a.b.c"),
+            ("a.>", "a.*.>"),
+            (">", "a.b"),
+            ("*.b", "a.b"),
+        ] {
+            assert!(covers(wide, narrow), "{wide} covers {narrow}");
+        }
+        for (wide, narrow) in [
+            ("a.b", "a.c"),
+            ("a.b", "a"),
+            ("a", "a.b"),
+            ("a.*", "a.>"),
+            ("a.b", "a.*"),
+            ("a.>", "a"),
+            ("a.>", ">"),
+            ("*", "a.b"),
+        ] {
+            assert!(!covers(wide, narrow), "{wide} does not cover {narrow}");
+        }
+    }
+
+    #[test]
+    fn an_example_is_a_subject_that_is_covered() {
+        for pattern in ["a.b", "a.*.c", "a.>", "*.>"] {
+            let subject = example(pattern);
+            assert!(covers(pattern, &subject) && !subject.contains(['*', '>']), "{subject}");
+        }
+    }
+}

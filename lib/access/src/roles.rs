@@ -1,0 +1,256 @@
+//! The table: for each role what it publishes, hears and answers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind, LeaderRole, QueryVerb, RepVerb};
+use schemas::feed::EVERYTHING;
+use schemas::names::{CellId, ClientName, Domain};
+use schemas::reach::Reach;
+use schemas::subject::STREAM;
+
+/// What a program or a person is on a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// The connection by which a BBS appends to the journal. It answers nobody.
+    BbsWriter,
+    /// The connections by which a BBS takes commands and answers queries. It writes no events.
+    Bbs,
+    /// An auctioneer.
+    Auctioneer,
+    /// The rep of one cell.
+    Rep(CellId),
+    /// A client of one domain.
+    Client(Domain, ClientName),
+    /// A projector.
+    Projector,
+    /// Reads everything, and writes nothing.
+    Auditor(ClientName),
+    /// Orders cells, and what else is of no domain.
+    Operator(ClientName),
+    /// May change the stream itself, as the number of its replicas: nothing of Muster logs in so.
+    Admin(ClientName),
+    /// The server's own account: who is connected, how much is sent. It reaches nothing of Muster.
+    System,
+}
+
+/// What a role may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// Patterns of what it publishes.
+    pub publishes: Vec<String>,
+    /// Patterns of what it hears.
+    pub subscribes: Vec<String>,
+    /// Whether it may answer once to whatever reply subject came with a message. The server doesn't ask whether who chose
+    /// that subject might publish there: only who is asked by trusted roles alone gets this.
+    pub answers: bool,
+}
+
+/// The questions to the server about the stream that change nothing: what it is, and what stands at a position or last on a
+/// subject.
+fn reads_stream() -> Vec<String> {
+    ["STREAM.INFO.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.>"].map(of_stream).to_vec()
+}
+
+/// What following the stream takes besides: a consumer of one's own that nothing is kept of.
+fn follows_stream() -> Vec<String> {
+    ["CONSUMER.CREATE.S", "CONSUMER.CREATE.S.>", "CONSUMER.MSG.NEXT.S.>"].map(of_stream).to_vec()
+}
+
+fn of_stream(question: &str) -> String {
+    format!("$JS.API.{}", question.replace(".S", &format!(".{STREAM}")))
+}
+
+fn inbox(inbox: Inbox) -> String {
+    Reach::Inbox(inbox).to_string()
+}
+
+fn inboxes(kinds: &[InboxKind]) -> Vec<String> {
+    kinds.iter().map(|kind| Reach::Inboxes(*kind).to_string()).collect()
+}
+
+/// What a leader and a standby of a role say of themselves.
+fn signs(role: LeaderRole) -> Vec<String> {
+    [BusSubject::Beat(role), BusSubject::Elected(role), BusSubject::Alive(role)]
+        .map(|of| of.to_string())
+        .to_vec()
+}
+
+impl Role {
+    /// What it may do; none: whatever can be done in its account.
+    #[must_use]
+    pub fn rights(&self) -> Option<Rights> {
+        let (publishes, subscribes, answers) = match self {
+            Self::BbsWriter => (
+                [
+                    vec![Reach::Events.to_string(), of_stream("STREAM.CREATE.S")],
+                    reads_stream(),
+                    follows_stream(),
+                ]
+                .concat(),
+                inboxes(&[InboxKind::BbsWriter]),
+                false,
+            ),
+            Self::Bbs => (bbs_publishes(), bbs_subscribes(), false),
+            Self::Auctioneer => (
+                [
+                    vec![Reach::Auctioneers.to_string(), Reach::Orders(RepVerb::Perform).to_string()],
+                    signs(LeaderRole::Auctioneer),
+                    reads_stream(),
+                    follows_stream(),
+                ]
+                .concat(),
+                [
+                    vec![BusPattern::Heartbeats.to_string()],
+                    LeaderRole::ALL.map(|role| BusPattern::Beats(role).to_string()).to_vec(),
+                    inboxes(&[InboxKind::Auctioneer, InboxKind::AuctioneerReader]),
+                ]
+                .concat(),
+                false,
+            ),
+            Self::Rep(cell) => (
+                vec![
+                    Reach::Reports(cell.clone()).to_string(),
+                    BusSubject::Heartbeat(cell.clone()).to_string(),
+                    QueryVerb::CellRecords.subject(),
+                    QueryVerb::ClusterShow.subject(),
+                ],
+                vec![
+                    BusPattern::Rep(cell.clone()).to_string(),
+                    BusPattern::Elected.to_string(),
+                    inbox(Inbox::Rep(cell.clone())),
+                ],
+                true,
+            ),
+            Self::Client(domain, name) => (
+                vec![Reach::Client(domain.clone(), name.clone()).to_string(), Reach::Queries.to_string()],
+                vec![inbox(Inbox::Client(domain.clone(), name.clone())), EVERYTHING.to_owned()],
+                false,
+            ),
+            Self::Projector => {
+                ([reads_stream(), follows_stream()].concat(), inboxes(&[InboxKind::Projector]), false)
+            }
+            Self::Auditor(name) => (
+                [vec![Reach::Queries.to_string()], reads_stream()].concat(),
+                vec![inbox(Inbox::Auditor(name.clone())), EVERYTHING.to_owned()],
+                false,
+            ),
+            Self::Operator(name) => (
+                [vec![Reach::Operator(name.clone()).to_string(), Reach::Queries.to_string()], reads_stream()]
+                    .concat(),
+                vec![inbox(Inbox::Operator(name.clone())), EVERYTHING.to_owned()],
+                false,
+            ),
+            Self::Admin(name) => {
+                (vec!["$JS.API.>".to_owned()], vec![format!("{INBOX_ROOT}admin.{name}.>")], false)
+            }
+            Self::System => return None,
+        };
+        Some(Rights { publishes, subscribes, answers })
+    }
+
+    /// What its user is called unless it gets another name: its words with `-` between them.
+    #[must_use]
+    pub fn usual_name(&self) -> String {
+        self.to_string().replace(' ', "-")
+    }
+}
+
+fn bbs_publishes() -> Vec<String> {
+    let orders = [
+        RepVerb::Stop,
+        RepVerb::Cancel,
+        RepVerb::State,
+        RepVerb::Evacuate,
+        RepVerb::Uncordon,
+        RepVerb::Dismiss,
+        RepVerb::Logs,
+        RepVerb::Health,
+    ];
+    let answered = [
+        InboxKind::Client,
+        InboxKind::Operator,
+        InboxKind::Auditor,
+        InboxKind::Rep,
+        InboxKind::Bbs,
+        InboxKind::Auctioneer,
+    ];
+    [
+        orders.map(|verb| Reach::Orders(verb).to_string()).to_vec(),
+        signs(LeaderRole::Bbs),
+        vec![Reach::QueriesOf.to_string(), EVERYTHING.to_owned()],
+        inboxes(&answered),
+        reads_stream(),
+    ]
+    .concat()
+}
+
+fn bbs_subscribes() -> Vec<String> {
+    let heard = [
+        BusPattern::Clients,
+        BusPattern::Operators,
+        BusPattern::Reports,
+        BusPattern::Heartbeats,
+        BusPattern::Auctioneers,
+        BusPattern::Beats(LeaderRole::Bbs),
+        BusPattern::Alive,
+        BusPattern::Queries,
+    ];
+    [
+        heard.map(|pattern| pattern.to_string()).to_vec(),
+        vec![Reach::QueriesOf.to_string()],
+        inboxes(&[InboxKind::Bbs]),
+    ]
+    .concat()
+}
+
+/// What is no role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no role: use bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, \
+     admin NAME or system, with names of A-Z a-z 0-9 _ -"
+)]
+pub struct NoRole(pub String);
+
+impl FromStr for Role {
+    type Err = NoRole;
+
+    /// Reads it as it is written: `rep c1`, `client shop web`.
+    fn from_str(text: &str) -> Result<Self, NoRole> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let role = match words[..] {
+            ["bbs-writer"] => Some(Self::BbsWriter),
+            ["bbs"] => Some(Self::Bbs),
+            ["auctioneer"] => Some(Self::Auctioneer),
+            ["projector"] => Some(Self::Projector),
+            ["system"] => Some(Self::System),
+            ["rep", cell] => CellId::new(cell).ok().map(Self::Rep),
+            ["client", domain, name] => Domain::new(domain)
+                .ok()
+                .zip(ClientName::new(name).ok())
+                .map(|(domain, name)| Self::Client(domain, name)),
+            ["auditor", name] => ClientName::new(name).ok().map(Self::Auditor),
+            ["operator", name] => ClientName::new(name).ok().map(Self::Operator),
+            ["admin", name] => ClientName::new(name).ok().map(Self::Admin),
+            _ => None,
+        };
+        role.ok_or_else(|| NoRole(schemas::limits::cut(text, 100)))
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BbsWriter => f.write_str("bbs-writer"),
+            Self::Bbs => f.write_str("bbs"),
+            Self::Auctioneer => f.write_str("auctioneer"),
+            Self::Projector => f.write_str("projector"),
+            Self::System => f.write_str("system"),
+            Self::Rep(cell) => write!(f, "rep {cell}"),
+            Self::Client(domain, name) => write!(f, "client {domain} {name}"),
+            Self::Auditor(name) => write!(f, "auditor {name}"),
+            Self::Operator(name) => write!(f, "operator {name}"),
+            Self::Admin(name) => write!(f, "admin {name}"),
+        }
+    }
+}

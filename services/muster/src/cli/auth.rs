@@ -1,0 +1,272 @@
+//! `muster auth`: users of a NATS server with the permissions of their roles, their keys and certificates, and the server's
+//! configuration. It asks no cluster: it changes a folder, and has the server read it again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use access::store::{CONFIGURATION, New, Store, StoreError};
+use access::{Role, User, server};
+use clap::Subcommand;
+use rustix::process::{Pid, Signal, kill_process};
+use schemas::names::{CellId, ClientName, Domain};
+use serde::Serialize;
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::output::{Output, note};
+use super::table::{Cell, Table};
+use crate::error::{ServiceError, chain};
+
+/// The program that is told to read its configuration again.
+const SERVER: &str = "nats-server";
+
+/// What can be done with the users of a server.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum AuthVerb {
+    /// Make a folder with a certificate authority, a user of each role, and the configuration of a NATS server for them
+    Init {
+        /// The folder
+        folder: PathBuf,
+        /// A name or an address by which the server is reached; may be given again. The first one is what users are told
+        /// [default: 127.0.0.1]
+        #[arg(long = "host", value_name = "HOST")]
+        hosts: Vec<String>,
+        /// Where the server listens [default: 127.0.0.1:4222, or 0.0.0.0:4222 if a host is named]
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Option<String>,
+        /// Where its monitoring listens: whoever reaches that sees who is connected
+        #[arg(long, default_value = "127.0.0.1:8222", value_name = "ADDRESS")]
+        monitoring: String,
+        /// The folder as the server and whoever connects see it, if elsewhere: in containers
+        #[arg(long, value_name = "DIR")]
+        seen_at: Option<PathBuf>,
+        /// Where the server keeps its streams, as it sees it [default: streams in the folder]
+        #[arg(long, value_name = "DIR")]
+        streams: Option<PathBuf>,
+    },
+    /// Add a user, and have the server read its users again: who is connected stays connected
+    Add {
+        /// The folder
+        folder: PathBuf,
+        /// bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, admin NAME or system
+        #[arg(num_args = 1..=3, required = true, value_names = ["ROLE", "NAME"])]
+        role: Vec<String>,
+        /// What the user is called [default: the words of its role, as rep-c1]
+        #[arg(long)]
+        name: Option<ClientName>,
+        /// File with the process id of the server [default: nats.pid in the folder]
+        #[arg(long, value_name = "FILE")]
+        pid_file: Option<PathBuf>,
+    },
+    /// Take a user out, and have the server read its users again: it is disconnected, and everybody else stays connected
+    Revoke {
+        /// The folder
+        folder: PathBuf,
+        /// What the user is called
+        name: String,
+        /// File with the process id of the server [default: nats.pid in the folder]
+        #[arg(long, value_name = "FILE")]
+        pid_file: Option<PathBuf>,
+    },
+    /// List the users
+    #[command(alias = "ls")]
+    List {
+        /// The folder
+        folder: PathBuf,
+    },
+}
+
+/// A user as it is shown.
+#[derive(Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    role: String,
+    nkey: &'a str,
+    /// The file with the variables by which a program connects as that user.
+    environment: PathBuf,
+}
+
+/// What became of a user.
+#[derive(Serialize)]
+struct Changed<'a> {
+    did: &'a str,
+    #[serde(flatten)]
+    user: Shown<'a>,
+    /// Whether the server was told.
+    server_told: bool,
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let why = chain(&error);
+        match error {
+            StoreError::Exists { .. } | StoreError::Taken { .. } => Self::new(Exit::Conflict, "Exists", why),
+            StoreError::Absent { .. } | StoreError::Unknown { .. } => {
+                Self::new(Exit::NotFound, "NotFound", why)
+            }
+            StoreError::Busy { .. }
+            | StoreError::Unreadable { .. }
+            | StoreError::Unwritable { .. }
+            | StoreError::Malformed { .. }
+            | StoreError::Certificate(_)
+            | StoreError::Key(_) => Self::new(Exit::Failed, "Auth", why),
+        }
+    }
+}
+
+pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
+    match verb {
+        AuthVerb::Init { folder, hosts, listen, monitoring, seen_at, streams } => {
+            let usual = if hosts.is_empty() { "127.0.0.1:4222" } else { "0.0.0.0:4222" };
+            let listen = listen.as_deref().unwrap_or(usual);
+            for address in [listen, &monitoring] {
+                check_address(address)?;
+            }
+            let new = New {
+                hosts: &hosts,
+                listen,
+                monitoring: &monitoring,
+                seen_at: seen_at.as_deref(),
+                streams: streams.as_deref(),
+            };
+            init(&folder, &new, global)
+        }
+        AuthVerb::Add { folder, role, name, pid_file } => {
+            let role = role
+                .join(" ")
+                .parse()
+                .map_err(|error: access::roles::NoRole| Failure::usage(error.to_string()))?;
+            let mut store = open(&folder, pid_file.as_deref())?;
+            let user = store.add(role, name, random()?, clock::now())?.clone();
+            told("added", &user, &store, pid_file.as_deref(), global)
+        }
+        AuthVerb::Revoke { folder, name, pid_file } => {
+            let mut store = open(&folder, pid_file.as_deref())?;
+            let user = store.revoke(&name)?;
+            told("revoked", &user, &store, pid_file.as_deref(), global)
+        }
+        AuthVerb::List { folder } => list(&Store::open(&folder)?, global),
+    }
+}
+
+/// Checks what a server listens on: the configuration would otherwise be refused, or mean something else.
+fn check_address(text: &str) -> Result<(), Failure> {
+    let valid =
+        text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if valid && !text.contains(['"', '\\']) && !text.contains(char::is_whitespace) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{text:?} is no address to listen on: use HOST:PORT, as 127.0.0.1:4222")))
+}
+
+fn random() -> Result<[u8; 32], Failure> {
+    clock::key().map_err(|error| Failure::from(ServiceError::Randomness(error)))
+}
+
+/// The users that a new folder has: one of each role.
+fn first_users() -> [Role; 9] {
+    let named = |name| ClientName::new(name).expect("it is a name");
+    let domain = Domain::new("default").expect("it is a name");
+    [
+        Role::System,
+        // Before the BBS, whose variables name its file.
+        Role::BbsWriter,
+        Role::Bbs,
+        Role::Auctioneer,
+        Role::Projector,
+        Role::Rep(CellId::new("c1").expect("it is a name")),
+        Role::Client(domain, named("client")),
+        Role::Operator(named("ops")),
+        Role::Auditor(named("audit")),
+    ]
+}
+
+fn init(folder: &Path, new: &New<'_>, global: &Global) -> Result<(), Failure> {
+    let mut store = Store::create(folder, new, clock::now())?;
+    for role in first_users() {
+        store.add(role, None, random()?, clock::now())?;
+    }
+    list(&store, global)?;
+    let (shown, operator) = (store.folder().display(), store.file_of("operator-ops", "env"));
+    note(&format!(
+        "{shown} is made: ca.key and users/*.nk and *.key are secret, bring each user's files to where it runs"
+    ));
+    note(&format!("start the server: nats-server -c {shown}/{CONFIGURATION}"));
+    note(&format!("be its operator: set -a; . {}; muster cluster show", operator.display()));
+    Ok(())
+}
+
+/// Opens a folder to change it. What a command left undone that was killed is done first.
+fn open(folder: &Path, pid_file: Option<&Path>) -> Result<Store, Failure> {
+    let store = Store::open(folder)?;
+    if store.is_behind()? {
+        store.write()?;
+        note("the server's users were not those of the list: they are written anew");
+        tell_server(&store, pid_file)?;
+    }
+    Ok(store)
+}
+
+fn shown<'a>(user: &'a User, store: &Store) -> Shown<'a> {
+    let User { name, nkey, role } = user;
+    Shown { name, role: role.to_string(), nkey, environment: store.file_of(name, "env") }
+}
+
+fn list(store: &Store, global: &Global) -> Result<(), Failure> {
+    let rows: Vec<Shown<'_>> = store.users().iter().map(|user| shown(user, store)).collect();
+    Output::new(global).rows(&rows, |rows, _| {
+        let mut table = Table::new(&["USER", "ROLE", "NKEY"]);
+        for Shown { name, role, nkey, .. } in rows {
+            table.row(vec![Cell::text(name), Cell::text(role), Cell::text(nkey)]);
+        }
+        table
+    })
+}
+
+fn told(
+    did: &'static str,
+    user: &User,
+    store: &Store,
+    pid_file: Option<&Path>,
+    global: &Global,
+) -> Result<(), Failure> {
+    let server_told = tell_server(store, pid_file)?;
+    let changed = Changed { did, user: shown(user, store), server_told };
+    let added = did == "added";
+    Output::new(global).one(&changed, |changed, _| {
+        let Shown { name, role, environment, .. } = &changed.user;
+        let what = format!("{name} is {did}: {role}");
+        if added { format!("{what}\nhow to connect as it: {}", environment.display()) } else { what }
+    })
+}
+
+/// Has the server read its configuration again, if it runs on this host; else says how. Whether it was told.
+fn tell_server(store: &Store, pid_file: Option<&Path>) -> Result<bool, Failure> {
+    let usual = store.folder().join(server::PID);
+    let file = pid_file.unwrap_or(&usual);
+    if let Some(pid) = running(file) {
+        let failed = |error| {
+            let why = format!(
+                "{SERVER} with process id {} can't be told to read its users again: {error}",
+                pid.as_raw_nonzero()
+            );
+            Failure::new(Exit::Failed, "Reload", why).advise(by_hand(file))
+        };
+        kill_process(pid, Signal::HUP).map_err(failed)?;
+        return Ok(true);
+    }
+    note(&format!("no {SERVER} runs here by {}: {}", file.display(), by_hand(file)));
+    Ok(false)
+}
+
+fn by_hand(file: &Path) -> String {
+    format!("where it runs, have it read its users again: {SERVER} --signal reload={}", file.display())
+}
+
+/// The server that a file names, if that runs on this host. A process of another program has got that number since, or the
+/// number is one of a container.
+fn running(file: &Path) -> Option<Pid> {
+    let pid = Pid::from_raw(fs::read_to_string(file).ok()?.trim().parse().ok()?)?;
+    let program = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
+    (program.trim() == SERVER).then_some(pid)
+}
