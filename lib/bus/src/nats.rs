@@ -126,7 +126,7 @@ impl Settings {
     /// Nobody answers within the patience, the server doesn't let us in, a file can't be read.
     pub async fn connect(&self) -> Result<Connection, ConnectError> {
         let addresses = self.addresses()?;
-        let violations = Violations::default();
+        let violations = Violations::new();
         let (count, made) = watch::channel(0);
         let options = self.options(violations.clone(), count).await?;
         let urls = self.shown();
@@ -280,6 +280,16 @@ impl Connection {
     pub fn may_not_publish(&self, subject: &str, since: Instant) -> bool {
         self.violations.after(subject, since)
     }
+
+    /// Waits until the server says so.
+    pub(crate) async fn refuses_to_publish(&self, subject: &str, since: Instant) {
+        let mut counted = self.violations.counted.subscribe();
+        while !self.may_not_publish(subject, since) {
+            if counted.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
 }
 
 /// What a server refused a connection for want of permission. Where each program has the permissions of its role there is
@@ -295,8 +305,12 @@ pub struct Denials {
 }
 
 /// What the server said that we may not do.
-#[derive(Clone, Debug, Default)]
-struct Violations(Arc<Mutex<Refused>>);
+#[derive(Clone, Debug)]
+struct Violations {
+    refused: Arc<Mutex<Refused>>,
+    /// How many there were.
+    counted: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct Refused {
@@ -306,7 +320,16 @@ struct Refused {
 }
 
 impl Violations {
+    fn new() -> Self {
+        Self { refused: Arc::default(), counted: watch::Sender::new(0) }
+    }
+
     fn note(&self, violation: Violation<'_>, text: &str) {
+        self.count(violation, text);
+        self.counted.send_modify(|count| *count += 1);
+    }
+
+    fn count(&self, violation: Violation<'_>, text: &str) {
         let mut noted = self.lock();
         noted.denials.last = Some(text.to_owned());
         match violation {
@@ -326,7 +349,7 @@ impl Violations {
     }
 
     fn lock(&self) -> MutexGuard<'_, Refused> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -451,7 +474,7 @@ mod tests {
 
     #[test]
     fn a_complaint_says_what_was_refused_and_is_counted() {
-        let violations = Violations::default();
+        let violations = Violations::new();
         let began = Instant::now();
         let said =
             |text: &str| noted("test", &Event::ServerError(ServerError::Other(text.into())), &violations);

@@ -63,13 +63,15 @@ impl Nats {
         let asked = Instant::now();
         // The request's own limit would start only once the connection has taken it.
         let request = Request::new().payload(payload).timeout(None);
-        let answer =
-            timeout(patience, self.connection.client().send_request(subject.to_owned(), request)).await;
-        let late = || {
-            if self.connection.may_not_publish(subject, asked) {
-                return AskError::Refused(format!("no permission to publish on {subject}"));
+        let answer = timeout(patience, self.connection.client().send_request(subject.to_owned(), request));
+        let late = || AskError::TimedOut(patience);
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            // The server says so at once, and never answers.
+            () = self.connection.refuses_to_publish(subject, asked) => {
+                return Err(AskError::Refused(format!("no permission to publish on {subject}")));
             }
-            AskError::TimedOut(patience)
         };
         match answer {
             Err(_) => Err(late()),

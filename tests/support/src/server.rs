@@ -84,6 +84,20 @@ impl NatsServer {
         Ok(server)
     }
 
+    /// Starts a server with a configuration that somebody else wrote, which listens at these addresses.
+    ///
+    /// # Errors
+    /// As [`NatsServer::start`].
+    pub async fn start_configured(file: &Path, url: &str, monitoring: &str) -> Result<Self, NoServer> {
+        let program = program::find().await?;
+        let folder = file.parent().unwrap_or(file).to_owned();
+        let child = Some(run(&program, &folder)?);
+        let mut server =
+            Self { url: url.to_owned(), monitoring: monitoring.to_owned(), program, folder, child };
+        server.ready("/healthz").await?;
+        Ok(server)
+    }
+
     /// Starts a cluster of `count` servers, each in a folder of its own below `folder`. Use 3, or 5.
     ///
     /// # Errors

@@ -17,7 +17,7 @@
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
 //! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
 //! | `crowd.rs` | many who ask at once, pages of several BBSs, owners of tasks that never answer |
-//! | `roles.rs` | each role as a user of its own, with the permissions of the documentation |
+//! | `roles.rs` | each role as a user of its own, on a server that `muster auth` made: what it may and must not do |
 //! | `plain.rs` | a client in any language, as the README has it, and one that forges |
 //! | `documents.rs` | what the documents say of clients, done: the Python example, the `nats` commands, the tables |
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |

@@ -1,12 +1,13 @@
 //! Services on a nats-server of their own.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use schemas::Timestamp;
 use serde_json::Value;
-use support::server::NatsServer;
+use support::server::{NatsServer, NoServer};
 use tokio::runtime::Runtime;
 
 use super::containers::{exactly, indices};
@@ -15,7 +16,7 @@ use super::plain::Plain;
 use super::program::{Muster, Service};
 
 /// Where servers are started and stopped.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// A nats-server in a place.
 pub(crate) struct Server {
@@ -32,6 +33,12 @@ impl Server {
     pub(crate) fn start_with(place: &Place, lines: &str) -> Self {
         let server = RUNTIME.block_on(NatsServer::start_with(&place.path().join("nats"), lines)).unwrap();
         Self { server: Some(server) }
+    }
+
+    /// A server with a configuration that is there, which listens at these addresses.
+    pub(crate) fn configured(file: &Path, url: &str, monitoring: &str) -> Result<Self, NoServer> {
+        let server = RUNTIME.block_on(NatsServer::start_configured(file, url, monitoring))?;
+        Ok(Self { server: Some(server) })
     }
 
     fn get(&self) -> &NatsServer {

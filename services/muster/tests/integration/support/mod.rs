@@ -9,6 +9,7 @@
 //! | `plain.rs` | a NATS client of a hundred lines, as any language has one |
 //! | `terminal.rs` | a pseudo-terminal, with a program on it |
 //! | `cluster.rs` | services on a nats-server of their own |
+//! | `users.rs` | a nats-server with the users and permissions that `muster auth` makes |
 
 pub(crate) mod cluster;
 pub(crate) mod containers;
@@ -17,6 +18,7 @@ pub(crate) mod place;
 pub(crate) mod plain;
 pub(crate) mod program;
 pub(crate) mod terminal;
+pub(crate) mod users;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use place::{LIMIT, Place, eventually};

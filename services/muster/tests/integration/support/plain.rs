@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,12 @@ impl Message {
 
 /// A connection.
 pub(crate) struct Plain {
-    stream: TcpStream,
+    stream: Wire,
     messages: Receiver<Message>,
     /// What the server complains about.
     complaints: Receiver<String>,
+    /// Its answers to whether it is there.
+    pongs: Receiver<()>,
     inbox: String,
     asked: u64,
 }
@@ -50,23 +53,44 @@ impl Plain {
             Some((login, host)) => (login.split_once(':'), host),
             None => (None, address),
         };
-        let stream = TcpStream::connect(host).unwrap();
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let mut info = String::new();
-        reader.read_line(&mut info).unwrap();
-        assert!(info.starts_with("INFO "), "{info}");
-        let (sender, messages) = channel();
-        let (complains, complaints) = channel();
-        let writer = stream.try_clone().unwrap();
-        std::thread::spawn(move || read(reader, writer, &sender, &complains));
-        let mut plain = Self { stream, messages, complaints, inbox: inbox.to_owned(), asked: 0 };
-        let mut options = json!({"verbose": false, "headers": true, "no_responders": true});
+        let mut stream = TcpStream::connect(host).unwrap();
+        greeting(&mut stream);
+        let mut options = json!({});
         if let Some((user, password)) = login {
             (options["user"], options["pass"]) = (user.into(), password.into());
         }
-        plain.write(format!("CONNECT {options}\r\n").as_bytes());
+        let mut plain = Self::over(Wire::Tcp(stream), inbox, options);
         plain.subscribe(&format!("{inbox}.>"));
         plain
+    }
+
+    /// Speaks over what is connected already, and says who it is.
+    pub(crate) fn over(stream: Wire, inbox: &str, mut options: Value) -> Self {
+        let (sender, messages) = channel();
+        let (complains, complaints) = channel();
+        let (answers, pongs) = channel();
+        let (reader, writer) = (BufReader::new(stream.again()), stream.again());
+        std::thread::spawn(move || read(reader, writer, &sender, &complains, &answers));
+        let mut plain = Self { stream, messages, complaints, pongs, inbox: inbox.to_owned(), asked: 0 };
+        for (name, value) in [("verbose", false), ("headers", true), ("no_responders", true)] {
+            options[name] = value.into();
+        }
+        // Who is not let in may be told before.
+        plain.stream.write_all(format!("CONNECT {options}\r\n").as_bytes()).ok();
+        plain
+    }
+
+    /// What the server complains about of all that was sent so far; none: the connection has ended.
+    pub(crate) fn complaints(&mut self) -> Option<Vec<String>> {
+        self.stream.write_all(b"PING\r\n").ok()?;
+        self.pongs.recv_timeout(LIMIT).ok()?;
+        Some(self.complaints.try_iter().collect())
+    }
+
+    /// Whether the server ends the connection.
+    pub(crate) fn is_ended(&mut self) -> bool {
+        while self.messages.recv_timeout(LIMIT).is_ok() {}
+        self.complaints().is_none()
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -91,6 +115,11 @@ impl Plain {
         self.stream.write_all(&[head.as_bytes(), payload, b"\r\n"].concat()).ok();
     }
 
+    /// Sends these bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &str) {
+        self.write(bytes.as_bytes());
+    }
+
     /// The next message, if one comes.
     pub(crate) fn next(&mut self) -> Option<Message> {
         self.messages.recv_timeout(LIMIT).ok()
@@ -99,11 +128,6 @@ impl Plain {
     /// The next message, if one comes so soon.
     pub(crate) fn next_within(&mut self, limit: Duration) -> Option<Message> {
         self.messages.recv_timeout(limit).ok()
-    }
-
-    /// What the server complains about next, if it does.
-    pub(crate) fn complaint(&mut self) -> Option<String> {
-        self.complaints.recv_timeout(LIMIT).ok()
     }
 
     /// Nothing may come.
@@ -144,22 +168,81 @@ impl Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        self.stream.shutdown(std::net::Shutdown::Both).ok();
+        match &self.stream {
+            Wire::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both).ok(),
+            Wire::Bridged(stream) => stream.shutdown(std::net::Shutdown::Both).ok(),
+        };
     }
+}
+
+/// What a connection goes over.
+pub(crate) enum Wire {
+    /// The network itself.
+    Tcp(TcpStream),
+    /// Somebody who encrypts it.
+    Bridged(UnixStream),
+}
+
+impl Wire {
+    fn again(&self) -> Self {
+        match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone().unwrap()),
+            Self::Bridged(stream) => Self::Bridged(stream.try_clone().unwrap()),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Bridged(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Bridged(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Bridged(stream) => stream.flush(),
+        }
+    }
+}
+
+/// What a server says first of itself, and not a byte more.
+pub(crate) fn greeting(stream: &mut TcpStream) -> Value {
+    let mut line = vec![];
+    let mut byte = [0];
+    while !line.ends_with(b"\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        line.extend(byte);
+    }
+    let info = line.strip_prefix(b"INFO ").unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&line)));
+    serde_json::from_slice(info).unwrap()
 }
 
 /// Reads what the server sends until the connection ends.
 fn read(
-    mut reader: BufReader<TcpStream>,
-    mut writer: TcpStream,
+    mut reader: BufReader<Wire>,
+    mut writer: Wire,
     to: &Sender<Message>,
     complains: &Sender<String>,
+    pongs: &Sender<()>,
 ) {
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["PING"] => drop(writer.write_all(b"PONG\r\n")),
+            ["PONG"] => drop(pongs.send(())),
             ["-ERR", ..] => drop(complains.send(line.trim().to_owned())),
             ["MSG", subject, .., bytes] => {
                 let Some(payload) = take(&mut reader, bytes) else { return };

@@ -31,10 +31,10 @@ fn muster() -> Command {
     command
 }
 
-/// Where commands go to: one variable of their environment.
+/// Where commands go to: variables of their environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Muster {
-    variable: (&'static str, String),
+    variables: Vec<(String, String)>,
 }
 
 /// What a command answered.
@@ -49,7 +49,7 @@ pub(crate) struct Said {
 impl Muster {
     /// The local cluster of a data folder.
     pub(crate) fn local(data: &Path) -> Self {
-        Self { variable: ("MUSTER_DATA", data.display().to_string()) }
+        Self::with("MUSTER_DATA", &data.display().to_string())
     }
 
     /// The local cluster with this socket.
@@ -58,18 +58,23 @@ impl Muster {
     }
 
     /// Commands with this variable in their environment.
-    pub(crate) fn with(variable: &'static str, value: &str) -> Self {
-        Self { variable: (variable, value.to_owned()) }
+    pub(crate) fn with(variable: &str, value: &str) -> Self {
+        Self::with_all(vec![(variable.to_owned(), value.to_owned())])
+    }
+
+    /// Commands with these variables in their environment.
+    pub(crate) fn with_all(variables: Vec<(String, String)>) -> Self {
+        Self { variables }
     }
 
     /// The cluster on a NATS server.
     pub(crate) fn nats(url: &str) -> Self {
-        Self { variable: ("MUSTER_NATS_URL", url.to_owned()) }
+        Self::with("MUSTER_NATS_URL", url)
     }
 
     fn command(&self, args: &[impl AsRef<OsStr>]) -> Command {
         let mut command = muster();
-        command.env(self.variable.0, &self.variable.1).args(args);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value))).args(args);
         command
     }
 

@@ -1,0 +1,44 @@
+//! The table in the documentation is that of the code.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+
+use std::fs;
+use std::path::Path;
+
+use access::{Rights, Role};
+
+/// Every role, with the names that the documentation gives.
+const ROLES: [&str; 10] = [
+    "bbs-writer",
+    "bbs",
+    "auctioneer",
+    "rep c1",
+    "client d n",
+    "operator n",
+    "auditor n",
+    "projector",
+    "admin n",
+    "system",
+];
+
+fn row(role: &str) -> String {
+    let list =
+        |patterns: &[String]| patterns.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
+    match role.parse::<Role>().unwrap().rights() {
+        Some(Rights { publishes, subscribes, answers }) => {
+            let answers = if answers { "yes" } else { "no" };
+            format!("| `{role}` | {} | {} | {answers} |", list(&publishes), list(&subscribes))
+        }
+        None => {
+            format!("| `{role}` | everything of the account `SYS` | everything of the account `SYS` | no |")
+        }
+    }
+}
+
+#[test]
+fn the_documentation_has_the_table_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let text = fs::read_to_string(path).unwrap();
+    let head = "| role | publishes | subscribes | `allow_responses` |\n|---|---|---|---|\n";
+    let table = format!("{head}{}\n", ROLES.map(row).join("\n"));
+    assert!(text.contains(&table), "docs/operations.md, Permissions, has another table than\n{table}");
+}

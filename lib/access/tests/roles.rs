@@ -1,0 +1,158 @@
+//! The table against what must hold whatever stands in it.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+
+use access::pattern::{covers, example};
+use access::probes::{Probe, everybody, probes};
+use access::{Role, User, server};
+use proptest::prelude::*;
+use schemas::bus::{BusSubject, ClientVerb, INBOX_ROOT, InboxKind, OperatorVerb, QueryVerb, RepVerb};
+use schemas::names::{CellId, ClientName, Domain};
+use schemas::subject::Subject;
+
+fn may(role: &Role, subject: &str) -> bool {
+    role.rights().unwrap().publishes.iter().any(|right| covers(right, subject))
+}
+
+fn hears(role: &Role, pattern: &str) -> bool {
+    role.rights().unwrap().subscribes.iter().any(|right| covers(right, pattern))
+}
+
+#[test]
+fn nobody_but_the_writer_writes_events_and_it_nothing_else() {
+    for role in everybody() {
+        let writes = may(&role, &Subject::Lrp(0).to_string());
+        assert_eq!(writes, role == Role::BbsWriter, "{role}");
+    }
+    for pattern in Role::BbsWriter.rights().unwrap().publishes {
+        assert!(pattern.starts_with("muster.event.") || pattern.starts_with("$JS.API."), "{pattern}");
+    }
+}
+
+#[test]
+fn nobody_but_an_administrator_changes_the_stream() {
+    for role in everybody() {
+        for question in
+            ["STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE", "STREAM.RESTORE"]
+        {
+            let may = may(&role, &format!("$JS.API.{question}.MUSTER"));
+            assert_eq!(may, matches!(role, Role::Admin(_)), "{role}: {question}");
+        }
+    }
+    assert!(
+        may(&Role::BbsWriter, "$JS.API.STREAM.CREATE.MUSTER")
+            && !may(&Role::Bbs, "$JS.API.STREAM.CREATE.MUSTER")
+    );
+}
+
+#[test]
+fn an_auditor_writes_nothing() {
+    let auditor: Role = "auditor a".parse().unwrap();
+    for pattern in auditor.rights().unwrap().publishes {
+        let asks =
+            ["muster.query.", "$JS.API.STREAM.INFO.", "$JS.API.STREAM.MSG.GET.", "$JS.API.DIRECT.GET."];
+        assert!(asks.iter().any(|root| pattern.starts_with(root)), "{pattern}");
+    }
+}
+
+#[test]
+fn every_order_and_every_command_is_somebodys_to_give() {
+    let cell = CellId::new("c1").unwrap();
+    for verb in RepVerb::ALL {
+        let order = BusSubject::Rep(cell.clone(), verb).to_string();
+        let givers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &order)).collect();
+        assert_eq!(givers.len(), 1, "{order}: {givers:?}");
+        assert!([Role::Bbs, Role::Auctioneer].contains(&givers[0]), "{order}");
+        assert!(hears(&Role::Rep(cell.clone()), &order) && !hears(&"rep c2".parse().unwrap(), &order));
+    }
+    let (domain, name) = (Domain::new("d").unwrap(), ClientName::new("n").unwrap());
+    let of_client =
+        ClientVerb::ALL.map(|verb| BusSubject::Client(domain.clone(), name.clone(), verb).to_string());
+    for command in of_client.into_iter().chain([BusSubject::Seal(domain.clone(), name.clone()).to_string()]) {
+        let givers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &command)).collect();
+        assert_eq!(givers, [Role::Client(domain.clone(), name.clone())], "{command}");
+        assert!(hears(&Role::Bbs, &command), "{command}");
+    }
+    for verb in OperatorVerb::ALL {
+        let command = BusSubject::Operator(ClientName::new("o").unwrap(), verb).to_string();
+        let givers: Vec<String> =
+            everybody().iter().filter(|role| may(role, &command)).map(Role::to_string).collect();
+        assert_eq!(givers, ["operator o"], "{command}");
+    }
+    for verb in QueryVerb::ALL {
+        assert!(hears(&Role::Bbs, &verb.subject()), "{verb:?}");
+    }
+}
+
+#[test]
+fn an_inbox_is_one_roles_and_a_bbs_may_answer_who_may_ask_it() {
+    for kind in InboxKind::ALL {
+        let all = format!("{INBOX_ROOT}{}.>", kind.as_str());
+        let hear = everybody().into_iter().filter(|role| hears(role, &all)).count();
+        assert!(hear <= 1, "{kind:?} is heard by {hear} roles");
+    }
+    for role in everybody().iter().filter(|role| may(role, &QueryVerb::CellRecords.subject())) {
+        let inboxes = role.rights().unwrap().subscribes.into_iter().filter(|one| one.starts_with(INBOX_ROOT));
+        let inboxes: Vec<String> = inboxes.collect();
+        assert_eq!(inboxes.len(), 1, "{role}");
+        assert!(may(&Role::Bbs, &example(&inboxes[0])), "{role} asks and gets no answer");
+    }
+}
+
+#[test]
+fn only_a_rep_answers_whatever_comes() {
+    for role in everybody() {
+        assert_eq!(role.rights().unwrap().answers, matches!(role, Role::Rep(_)), "{role}");
+    }
+}
+
+#[test]
+fn what_is_tried_is_decided_by_the_table() {
+    for role in everybody() {
+        let all = probes(&role);
+        assert!(!all.may.is_empty() && all.may_not.len() > 40, "{role}");
+        assert!(all.may.is_disjoint(&all.may_not), "{role}");
+        for probe in &all.may_not {
+            match probe {
+                Probe::Publish(subject) => assert!(!may(&role, subject), "{role}: {subject}"),
+                Probe::Subscribe(pattern) => assert!(!hears(&role, pattern), "{role}: {pattern}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_configuration_names_every_user_once_with_its_rights() {
+    let user = |role: Role| User { name: role.usual_name(), nkey: format!("U{}", role.usual_name()), role };
+    let users: Vec<User> = everybody().into_iter().chain([Role::System]).map(user).collect();
+    let text = server::users(&users);
+    for User { name, nkey, role } in &users {
+        assert_eq!(text.matches(&format!("# {name}: {role}\n")).count(), 1);
+        assert_eq!(
+            text.matches(&format!("nkey: {nkey} ")).count() + text.matches(&format!("nkey: {nkey},")).count(),
+            1
+        );
+    }
+    let (system, muster) = text.split_once("MUSTER {").unwrap();
+    assert!(system.contains("nkey: Usystem ") && !muster.contains("Usystem"));
+    assert_eq!(muster.matches("permissions").count(), everybody().len());
+}
+
+proptest! {
+    #[test]
+    fn a_role_is_read_as_it_is_written(one in "[A-Za-z0-9_-]{1,128}", other in "[A-Za-z0-9_-]{1,128}") {
+        for text in [format!("rep {one}"), format!("client {one} {other}"), format!("operator {one}"), format!("auditor {one}"),
+                     format!("admin {one}")] {
+            let role: Role = text.parse().unwrap();
+            prop_assert_eq!(role.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn no_other_text_is_a_role_that_reaches_further(text in ".{0,40}") {
+        if let Ok(role) = text.parse::<Role>() {
+            for pattern in role.rights().map(|rights| [rights.publishes, rights.subscribes].concat()).unwrap_or_default() {
+                prop_assert!(pattern.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'), "{}", pattern);
+            }
+        }
+    }
+}

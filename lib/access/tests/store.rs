@@ -1,0 +1,196 @@
+//! The folder: what is made, what is kept, what is refused.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use access::store::{New, Store, StoreError, identity};
+use access::{Role, server};
+use nkeys::KeyPair;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use schemas::Timestamp;
+use schemas::names::ClientName;
+
+const NOW: Timestamp = Timestamp::from_seconds(1_795_000_000);
+
+fn new(hosts: &[String]) -> New<'_> {
+    New { hosts, listen: "127.0.0.1:4222", monitoring: "127.0.0.1:8222", seen_at: None, streams: None }
+}
+
+fn role(text: &str) -> Role {
+    text.parse().unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn what_is_secret_is_its_owners_alone_and_the_rest_follows_from_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("auth");
+    let mut store = Store::create(&at, &new(&[]), NOW).unwrap();
+    store.add(role("bbs-writer"), None, [1; 32], NOW).unwrap();
+    store.add(role("bbs"), None, [2; 32], NOW).unwrap();
+    store.add(role("client shop web"), Some(ClientName::new("web").unwrap()), [3; 32], NOW).unwrap();
+    for secret in ["ca.key", "server.key", "users/bbs.nk", "users/bbs.key", "users/web.nk"] {
+        assert_eq!(mode(&at.join(secret)), 0o600, "{secret}");
+    }
+    assert_eq!((mode(&at), mode(&at.join("users"))), (0o700, 0o700));
+    let seed = fs::read_to_string(at.join("users/web.nk")).unwrap();
+    assert_eq!(identity(&seed), Some(role("client shop web")));
+    assert_eq!(identity("SUAB"), None);
+    let key = KeyPair::from_seed(seed.lines().last().unwrap()).unwrap();
+    assert_eq!(key.public_key(), store.users()[2].nkey);
+    let variables = fs::read_to_string(at.join("users/bbs.env")).unwrap();
+    assert!(variables.contains("MUSTER_NATS_URL=tls://127.0.0.1:4222\n"), "{variables}");
+    assert!(variables.contains("WRITER_CREDS=") && variables.contains("users/bbs-writer.nk"), "{variables}");
+    drop(store);
+    let again = Store::open(&at).unwrap();
+    assert_eq!(
+        again.users().iter().map(|user| user.name.as_str()).collect::<Vec<_>>(),
+        ["bbs-writer", "bbs", "web"]
+    );
+    assert_eq!(fs::read_to_string(at.join("users.conf")).unwrap(), server::users(again.users()));
+}
+
+#[test]
+fn nothing_that_is_there_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let mut store = Store::create(at, &new(&[]), NOW).unwrap();
+    assert!(matches!(Store::open(at), Err(StoreError::Busy { .. })), "somebody changes it");
+    store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
+    assert!(matches!(store.add(role("rep c1"), None, [2; 32], NOW), Err(StoreError::Taken { .. })));
+    let left = at.join("users/rep-c2.nk");
+    fs::write(&left, "of somebody").unwrap();
+    assert!(
+        matches!(store.add(role("rep c2"), None, [2; 32], NOW), Err(StoreError::Exists { path }) if path.ends_with("rep-c2.nk"))
+    );
+    assert_eq!(fs::read_to_string(&left).unwrap(), "of somebody");
+    assert_eq!(store.users().len(), 1);
+    drop(store);
+    let before = fs::read_to_string(at.join("users.txt")).unwrap();
+    assert!(matches!(Store::create(at, &new(&[]), NOW), Err(StoreError::Exists { .. })));
+    assert_eq!(fs::read_to_string(at.join("users.txt")).unwrap(), before);
+    assert!(matches!(Store::open(&at.join("users")), Err(StoreError::Absent { .. })));
+}
+
+#[test]
+fn who_is_revoked_is_in_no_file_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path(), &new(&[]), NOW).unwrap();
+    let nkey = store.add(role("operator ops"), None, [1; 32], NOW).unwrap().nkey.clone();
+    store.add(role("auditor eve"), None, [2; 32], NOW).unwrap();
+    store.revoke("operator-ops").unwrap();
+    let unknown = store.revoke("operator-ops").unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no user operator-ops: the users are auditor-eve");
+    let folder = folder.path();
+    for name in ["users.txt", "users.conf"] {
+        assert!(!fs::read_to_string(folder.join(name)).unwrap().contains(&nkey), "{name}");
+    }
+    for ending in ["nk", "crt", "key", "env"] {
+        assert!(!store.file_of("operator-ops", ending).exists(), "{ending}");
+    }
+    store.add(role("operator ops"), None, [3; 32], NOW).unwrap();
+}
+
+#[test]
+fn a_command_that_was_killed_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path(), &new(&[]), NOW).unwrap();
+    let before = fs::read_to_string(folder.path().join("users.conf")).unwrap();
+    store.add(role("projector"), None, [1; 32], NOW).unwrap();
+    assert!(!store.is_behind().unwrap());
+    fs::write(folder.path().join("users.conf"), before).unwrap();
+    assert!(store.is_behind().unwrap());
+    store.write().unwrap();
+    assert!(!store.is_behind().unwrap());
+}
+
+#[test]
+fn a_list_that_is_none_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::create(folder.path(), &new(&[]), NOW).unwrap());
+    let list = folder.path().join("users.txt");
+    for (text, why) in [
+        ("user a UX rep c1\n", "line 1: its nkey is none"),
+        ("server tls://a\nuser a.b UX rep c1\n", "line 2: "),
+        ("server tls://a\nwho knows\n", "line 2: it is neither"),
+        ("# nothing\n", "it names no server"),
+    ] {
+        fs::write(&list, text).unwrap();
+        let error = Store::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn containers_are_told_where_they_see_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = ["nats.example".to_owned(), "fd00::7".to_owned()];
+    let seen = Path::new("/etc/muster/auth");
+    let given =
+        New { listen: "0.0.0.0:4333", seen_at: Some(seen), streams: Some(Path::new("/data")), ..new(&hosts) };
+    drop(Store::create(folder.path(), &given, NOW).unwrap());
+    let mut store = Store::open(folder.path()).unwrap();
+    store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
+    let variables = fs::read_to_string(store.file_of("rep-c1", "env")).unwrap();
+    assert_eq!(
+        variables,
+        "MUSTER_NATS_URL=tls://nats.example:4333\nMUSTER_NATS_CREDS=/etc/muster/auth/users/rep-c1.nk\n\
+         MUSTER_NATS_CA=/etc/muster/auth/ca.crt\nMUSTER_NATS_CERT=/etc/muster/auth/users/rep-c1.crt\n\
+         MUSTER_NATS_KEY=/etc/muster/auth/users/rep-c1.key\nMUSTER_CELL=c1\n"
+    );
+    let configuration = fs::read_to_string(folder.path().join("nats.conf")).unwrap();
+    for line in [
+        "store_dir: \"/data\"",
+        "ca_file: \"/etc/muster/auth/ca.crt\"",
+        "verify: true",
+        "sync_interval: always",
+    ] {
+        assert!(configuration.contains(line), "{configuration}");
+    }
+}
+
+#[test]
+fn certificates_are_of_the_authority_and_for_what_they_are_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = ["nats.example".to_owned(), "*.cluster".to_owned(), "10.0.0.7".to_owned()];
+    let mut store = Store::create(folder.path(), &new(&hosts), NOW).unwrap();
+    store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
+    let read = |name: &str| CertificateDer::from_pem_file(folder.path().join(name)).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(read("ca.crt")).unwrap();
+    let (roots, provider) = (Arc::new(roots), Arc::new(rustls::crypto::ring::default_provider()));
+    let servers = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .build()
+        .unwrap();
+    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider).build().unwrap();
+    let at =
+        |days: u64| UnixTime::since_unix_epoch(std::time::Duration::from_secs(NOW.seconds() + days * 86_400));
+    let (server, user) = (read("server.crt"), read("users/rep-c1.crt"));
+    let is_server = |certificate: &CertificateDer<'_>, host: &str, days: u64| {
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        servers.verify_server_cert(certificate, &[], &name, &[], at(days)).is_ok()
+    };
+    for host in ["nats.example", "a.cluster", "10.0.0.7", "localhost", "127.0.0.1", "::1"] {
+        assert!(is_server(&server, host, 0) && is_server(&server, host, 3_600), "{host}");
+        assert!(!is_server(&user, host, 0), "a user is no server");
+    }
+    assert!(!is_server(&server, "elsewhere", 0) && !is_server(&server, "localhost", 4_000));
+    assert!(clients.verify_client_cert(&user, &[], at(0)).is_ok());
+    for bad in ["", "a b", "a/b", "-..", "a..b", "tls://a", &"x".repeat(64)] {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let error = Store::create(elsewhere.path(), &new(&[bad.to_owned()]), NOW).unwrap_err().to_string();
+        assert!(error.contains("neither the name of a host nor an address"), "{bad:?}: {error}");
+    }
+}

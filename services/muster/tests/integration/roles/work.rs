@@ -1,0 +1,91 @@
+//! What the roles are there for, done.
+
+use serde_json::json;
+
+use super::Stage;
+use crate::support::place::so;
+use crate::support::{Muster, eventually};
+
+/// A process of a client is placed, runs, is read, and ends; a task runs.
+pub(super) fn a_client_is_served(stage: &Stage) {
+    let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n");
+    let mut listener = stage.users.plain("client-d-n", "muster.inbox.client.d.n.listener");
+    listener.subscribe("muster.feed.lrp.web.desired_desired");
+    assert_eq!(listener.complaints(), Some(vec![]));
+    let mut ask = |subject: &str, question: serde_json::Value| {
+        let answer = client.ask_json(subject, &question);
+        assert!(answer["ok"].is_object() || answer["ok"].is_array(), "{subject}: {answer}");
+        answer["ok"].clone()
+    };
+    let body = json!({
+        "process_guid": "web", "domain": "d", "memory_mb": 8, "monitor": {"run": {"path": "true"}},
+        "action": {"run": {"path": "sh", "args": ["-c", "echo here; exec sleep 100000"]}},
+    });
+    ask("muster.client.d.n.lrp.desire", json!({"body": body}));
+    eventually("it runs", || {
+        let row = ask("muster.query.instance.show", json!({"id": "web/0"}))["row"][0].clone();
+        so(row["state"] == "RUNNING", || row.to_string())
+    });
+    assert!(ask("muster.query.instance.logs", json!({"id": "web/0"})).to_string().contains("here"));
+    ask("muster.query.instance.health", json!({"id": "web/0"}));
+    ask("muster.query.events.read", json!({"after": 0, "limit": 1}));
+    let heard = listener.next().map(|message| message.subject);
+    assert_eq!(heard.as_deref(), Some("muster.feed.lrp.web.desired_desired"));
+    let task = json!({"task_guid": "t", "domain": "d", "memory_mb": 8, "action": {"run": {"path": "true"}}});
+    ask("muster.client.d.n.task.desire", json!({"body": task}));
+    eventually("the task has run", || {
+        let row = ask("muster.query.task.show", json!({"id": "t"}))["row"].clone();
+        so(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
+    });
+    ask("muster.client.d.n.lrp.remove", json!({"body": {"process_guid": "web"}}));
+    eventually("it is gone", || {
+        let page = ask("muster.query.instance.list", json!({}));
+        so(page["rows"] == json!([]), || page.to_string())
+    });
+    the_command_line_knows_who_it_is(stage);
+}
+
+/// By its credentials alone.
+fn the_command_line_knows_who_it_is(stage: &Stage) {
+    let client = stage.users.muster("client-d-other");
+    client.ok("domain refresh d");
+    let history = client.json("events list --about domain:d");
+    assert!(history.to_string().contains(r#""actor":{"client":{"domain":"d","name":"other"}}"#), "{history}");
+    let refused = client.run(&["domain", "refresh", "other"]);
+    refused.exits(1).tells(&["no permission to publish on muster.client.other.other.domain.upsert"]);
+}
+
+/// An auditor and an operator read the log itself, a projector has it in tables; none of them writes to it.
+pub(super) fn readers_read_and_change_nothing(stage: &Stage) {
+    let file = stage.place.path().join("log.jsonl").display().to_string();
+    for user in ["auditor-a", "operator-o"] {
+        let reader = stage.users.muster(user);
+        reader.ok("audit verify").tells(&["every decision was legal"]);
+        std::fs::remove_file(&file).ok();
+        reader.run(&["export", &file]).exits(0);
+        reader.ok("cell show c1");
+        let why = if user == "operator-o" { "holds an entry" } else { "no permission to publish" };
+        reader.run(&["journal", "set-aside", "1", "--reason", "no"]).exits(1).tells(&[why]);
+        reader.run(&["domain", "refresh", "d"]).exits(1).tells(&["no permission to publish"]);
+    }
+    eventually("the tables know the domain", || {
+        let domains = "SELECT domain FROM domains";
+        let said = Muster::with("MUSTER_DATABASE", &stage.tables).run(&["sql", domains, "-o", "csv"]);
+        so(said.out == "domain\nd\n", || format!("{said:?}"))
+    });
+}
+
+/// An operator empties a cell, and its rep leaves.
+pub(super) fn an_operator_empties_a_cell(stage: &Stage) {
+    let operator = stage.users.muster("operator-o");
+    operator.ok("cell evacuate c1 --reason maintenance");
+    eventually("the cell has left", || {
+        let row = operator.try_json("cell show c1")?;
+        so(row["state"] == "ABSENT", || row.to_string())
+    });
+    eventually("the tables know it", || {
+        let cells = "SELECT state FROM cells";
+        let said = Muster::with("MUSTER_DATABASE", &stage.tables).run(&["sql", cells, "-o", "csv"]);
+        so(said.out == "state\nABSENT\n", || format!("{said:?}"))
+    });
+}
