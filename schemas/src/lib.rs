@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | the words |
 //! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | what to run, when, where, why there, and in which order |
-//! | [`secret`] | what of it is secret, and to what a sealed value is bound |
+//! | [`secret`], [`sight`] | what of it is secret, and to what a sealed value is bound; who may read what isn't |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other machines |
 //! | [`preemption`] | what of them stops so that something more urgent has room |
@@ -67,6 +67,7 @@ pub mod rollout;
 pub mod rules;
 pub mod schedule;
 pub mod secret;
+pub mod sight;
 pub mod spec;
 pub mod stored;
 pub mod subject;

@@ -166,7 +166,7 @@ pub fn variables_mut(recipe: &mut Recipe) -> Vec<&mut Variable> {
 }
 
 /// Gives each environment variable of an action. Depth is bounded by what specs and messages may have.
-fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(&'a mut Variable)) {
+pub(crate) fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(&'a mut Variable)) {
     if let Action::Run(run) = action {
         return run.env.iter_mut().for_each(give);
     }

@@ -43,6 +43,8 @@ mod secrets;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]
+mod sight;
+#[cfg(test)]
 mod spec;
 #[cfg(test)]
 mod tables;

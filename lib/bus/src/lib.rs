@@ -252,6 +252,15 @@ impl Bus {
         }
     }
 
+    /// Whether where somebody is answered proves who it is: by a server that lets in only whom it knows.
+    #[must_use]
+    pub fn knows_who_asks(&self) -> bool {
+        match self {
+            Self::InProcess(_) | Self::Socket(_) => false,
+            Self::Nats(bus) => bus.connection().client().server_info().auth_required,
+        }
+    }
+
     /// Serves this bus to other processes of the same user over a Unix socket at `path`, until the answer is dropped.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Queries: what is true at one position, as rows. Pure reads of the World.
 
 mod ended;
+mod hidden;
 mod parameterised;
 mod periodic;
 mod rows;
@@ -19,6 +20,7 @@ use schemas::query::{
     AsOf, CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
     InstanceRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
 };
+use schemas::sight::Sight;
 use schemas::task::Task;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
@@ -178,28 +180,40 @@ impl Query {
         }
     }
 
-    /// The answer, as JSON text of a [`Page`] or of [`One`].
+    /// The answer to somebody who may read everything, as JSON text of a [`Page`] or of [`One`].
     ///
     /// # Errors
     /// What is wrong with the question, or that there is no such thing.
     pub fn answer(&self, world: &World, observed: &Observed) -> Result<String, Refusal> {
+        self.answer_to(&Sight::Everything, world, observed)
+    }
+
+    /// The answer to somebody, without the values of the environment that he may not read.
+    ///
+    /// # Errors
+    /// See [`Query::answer`].
+    pub fn answer_to(&self, sight: &Sight, world: &World, observed: &Observed) -> Result<String, Refusal> {
         match self {
-            Self::Lrps(filter) => lrps(world, filter, observed).and_then(|page| json(&page)),
-            Self::Lrp(show) => lrp(world, show).and_then(|row| json(&row)),
+            Self::Lrps(filter) => page_to(lrps(world, filter, observed), |row| hidden::of_lrp(sight, row)),
+            Self::Lrp(show) => one_to(lrp(world, show), |row| hidden::of_lrp(sight, row)),
             Self::Instances(filter) => instances(world, filter, observed).and_then(|page| json(&page)),
             Self::Instance(show) => instance(world, show).and_then(|row| json(&row)),
-            Self::Tasks(filter) => tasks(world, filter, observed).and_then(|page| json(&page)),
+            Self::Tasks(filter) => page_to(tasks(world, filter, observed), |row| hidden::of_task(sight, row)),
             Self::EndedInstances(filter) => {
                 ended_instances(world, filter, observed).and_then(|page| json(&page))
             }
             Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| json(&page)),
-            Self::Task(show) => task(world, show).and_then(|row| json(&row)),
-            Self::Periodics(filter) => periodics(world, filter, observed).and_then(|page| json(&page)),
-            Self::Periodic(show) => periodic(world, show).and_then(|row| json(&row)),
-            Self::Parameterised(filter) => {
-                parameterised(world, filter, observed).and_then(|page| json(&page))
+            Self::Task(show) => one_to(task(world, show), |row| hidden::of_task(sight, row)),
+            Self::Periodics(filter) => {
+                page_to(periodics(world, filter, observed), |row| hidden::of_periodic(sight, row))
             }
-            Self::ParameterisedOne(show) => parameterised_one(world, show).and_then(|row| json(&row)),
+            Self::Periodic(show) => one_to(periodic(world, show), |row| hidden::of_periodic(sight, row)),
+            Self::Parameterised(filter) => {
+                page_to(parameterised(world, filter, observed), |row| hidden::of_parameterised(sight, row))
+            }
+            Self::ParameterisedOne(show) => {
+                one_to(parameterised_one(world, show), |row| hidden::of_parameterised(sight, row))
+            }
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
             Self::Cell(show) => cell(world, show, observed).and_then(|row| json(&row)),
@@ -215,6 +229,26 @@ impl Query {
             }
         }
     }
+}
+
+/// A page as somebody may see it.
+fn page_to<T: serde::Serialize>(
+    page: Result<Page<T>, Refusal>,
+    hide: impl FnMut(&mut T),
+) -> Result<String, Refusal> {
+    let mut page = page?;
+    page.rows.iter_mut().for_each(hide);
+    json(&page)
+}
+
+/// One thing as somebody may see it.
+fn one_to<T: serde::Serialize>(
+    one: Result<One<T>, Refusal>,
+    mut hide: impl FnMut(&mut T),
+) -> Result<String, Refusal> {
+    let mut one = one?;
+    hide(&mut one.row);
+    json(&one)
 }
 
 fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {

@@ -25,7 +25,7 @@ mod queries;
 mod reactions;
 mod timers;
 
-pub use queries::answer;
+pub use queries::{answer, answer_to};
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,6 +3,7 @@
 use projections::{Observed, Picture, records};
 use schemas::cell::Cell;
 use schemas::names::CellId;
+use schemas::sight::Sight;
 use schemas::subject::Position;
 use schemas::{Code, Refusal};
 
@@ -57,11 +58,17 @@ impl Bbs {
     }
 }
 
-/// Answers a query from a picture. A pure read, for whoever has time.
+/// Answers a query from a picture to somebody who may read everything. A pure read, for whoever has time.
 #[must_use]
 pub fn answer(query: &Query, picture: &Picture, observed: &Observed) -> Reply {
+    answer_to(&Sight::Everything, query, picture, observed)
+}
+
+/// The same to somebody, without the values of the environment that he may not read.
+#[must_use]
+pub fn answer_to(sight: &Sight, query: &Query, picture: &Picture, observed: &Observed) -> Reply {
     match query {
-        Query::Rows(query) => Reply::Rows(query.answer(picture, observed)),
+        Query::Rows(query) => Reply::Rows(query.answer_to(sight, picture, observed)),
         Query::Records(asked) => Reply::Records(records::of_cell(picture, asked)),
     }
 }

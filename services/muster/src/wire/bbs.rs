@@ -22,6 +22,7 @@ use schemas::message::{Answer, Done, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Domain, Ids, ServiceId, TaskGuid};
 use schemas::query::MalformedEntry;
 use schemas::secret::{Owner, Place, Purpose};
+use schemas::sight::Sight;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
 use secrets::Keys;
@@ -61,8 +62,9 @@ const LEADS: Duration = Duration::from_secs(2);
 /// Who waits for the machine's answer.
 #[derive(Debug)]
 pub(super) enum Waiter {
-    /// Somebody on the bus, in the form in which was asked. It counts against its budget until it is answered.
-    Bus(ReplyTo, Form, Ticket),
+    /// Somebody on the bus, in the form in which was asked, who may see so much. It counts against its budget until it is
+    /// answered.
+    Bus(ReplyTo, Form, Sight, Ticket),
     /// This driver, on behalf of somebody who asked for more than the machine knows.
     Driver(oneshot::Sender<Reply>),
 }
@@ -71,8 +73,16 @@ impl Waiter {
     /// Under whose name it waits its turn.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Bus(_, _, ticket) => ticket.name(),
+            Self::Bus(_, _, _, ticket) => ticket.name(),
             Self::Driver(_) => "bbs",
+        }
+    }
+
+    /// Whose environment it may read.
+    pub(super) fn sight(&self) -> Sight {
+        match self {
+            Self::Bus(_, _, sight, _) => sight.clone(),
+            Self::Driver(_) => Sight::Everything,
         }
     }
 }
@@ -314,7 +324,7 @@ impl Driver {
     async fn refuse_all(&self, why: &Unreadable) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
-            if let Waiter::Bus(to, form, _) = waiter {
+            if let Waiter::Bus(to, form, ..) = waiter {
                 answer::<()>(self.services.bus(), &to, form, Err(refusal.clone())).await;
             }
         }
@@ -551,7 +561,7 @@ impl Driver {
 
     pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
         let (to, form, _ticket) = match waiter {
-            Waiter::Bus(to, form, ticket) => (to, form, ticket),
+            Waiter::Bus(to, form, _, ticket) => (to, form, ticket),
             Waiter::Driver(sender) => return drop(sender.send(reply)),
         };
         let (bus, queries) = (self.services.bus(), &self.lines.queries);

@@ -11,6 +11,7 @@ use bus::Bus;
 use schemas::cloudevent::{self, CloudEvent};
 use schemas::limits::FEED_WAITING;
 use schemas::names::ClusterId;
+use schemas::sight::Sight;
 use schemas::{Entry, Position, feed};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +55,9 @@ impl Feed {
 pub(super) async fn tell(bus: Bus, mut waiting: mpsc::Receiver<Fed>, ends: CancellationToken) {
     let mut last = Last::default();
     while let Some(Some(fed)) = ends.run_until_cancelled(waiting.recv()).await {
+        // Who listens is not told apart: what not everybody may read nobody is told.
+        let sight = if bus.knows_who_asks() { Sight::Nothing } else { Sight::Everything };
+        let fed = Fed { entry: sight.of_shared(fed.entry), ..fed };
         for (subject, event) in last.events(&fed) {
             let bytes = serde_json::to_vec(&event).expect("an event is JSON");
             if let Err(error) = bus.publish(&subject, bytes.into()).await {

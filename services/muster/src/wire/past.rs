@@ -11,6 +11,7 @@ use past::{Error, Past, Then};
 use projections::cluster_log::Positions;
 use projections::{Observed, Query, Reader, World};
 use schemas::query::{AsOf, Cursor, Moment};
+use schemas::sight::Sight;
 use schemas::{Code, Position, Refusal};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -150,7 +151,13 @@ impl Looking {
     }
 
     /// The answer, as JSON text.
-    async fn answer(&self, query: Query, as_of: AsOf, observed: &Observed) -> Result<String, Refusal> {
+    async fn answer(
+        &self,
+        sight: Sight,
+        query: Query,
+        as_of: AsOf,
+        observed: &Observed,
+    ) -> Result<String, Refusal> {
         let asked = as_of.moment(observed.now)?;
         let past = self.open().await.map_err(refusal)?;
         let page =
@@ -168,7 +175,8 @@ impl Looking {
             Moment::Position(_) => then.latest(),
         };
         let observed = observed.of_past(now, then.set_aside().clone());
-        let answered = tokio::task::spawn_blocking(move || query.answer(then.world(), &observed)).await;
+        let answered =
+            tokio::task::spawn_blocking(move || query.answer_to(&sight, then.world(), &observed)).await;
         answered.unwrap_or_else(|_| Err(refusal(Error::Stopping)))
     }
 
@@ -246,7 +254,8 @@ impl Driver {
     pub(super) async fn look_back(self: Arc<Self>) {
         while let Some(asked) = self.ends.run_until_cancelled(self.looking.asked.next()).await {
             let Asked { waiter, query, as_of, observed } = asked;
-            let answered = self.ends.run_until_cancelled(self.looking.answer(query, as_of, &observed)).await;
+            let answered = self.looking.answer(waiter.sight(), query, as_of, &observed);
+            let answered = self.ends.run_until_cancelled(answered).await;
             let Some(rows) = answered else { return };
             self.reply(waiter, Reply::Rows(rows)).await;
         }

@@ -82,7 +82,9 @@ impl Reading {
         let Asked { waiter, query, picture, observed } = asked;
         let paged = is_list(&query);
         let (shown, told) = (picture.clone(), observed.clone());
-        let answered = tokio::task::spawn_blocking(move || bbs::answer(&query, &shown, &told)).await;
+        let sight = waiter.sight();
+        let answered =
+            tokio::task::spawn_blocking(move || bbs::answer_to(&sight, &query, &shown, &told)).await;
         let reply = answered.unwrap_or_else(|error| {
             tracing::error!(%error, "a query could not be answered");
             Reply::Rows(Err(Refusal::new(Code::Unavailable, "the BBS is stopping")))

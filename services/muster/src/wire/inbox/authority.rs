@@ -1,7 +1,9 @@
 //! Whose answer may go where.
 
-use bus::{Incoming, PLAIN_INBOX_ROOT, ReplyTo};
+use bus::{Bus, INBOX_ROOT, Incoming, PLAIN_INBOX_ROOT, ReplyTo};
 use schemas::bus::{BusSubject, InboxKind};
+use schemas::names::Domain;
+use schemas::sight::Sight;
 
 /// Where the answer goes, if that is where the requester's role has its answers.
 pub(super) fn reply_of(incoming: &Incoming, expected: impl Fn(&ReplyTo) -> bool) -> Option<ReplyTo> {
@@ -33,6 +35,23 @@ const READERS: [InboxKind; 4] = [InboxKind::Auditor, InboxKind::Rep, InboxKind::
 /// Anybody may ask what is true; only where the answer goes is checked.
 pub(super) fn is_reader(reply: &ReplyTo) -> bool {
     is_operator(reply) || READERS.iter().any(|kind| reply.is_inbox_of(kind.as_str()))
+}
+
+/// Whose environment somebody may read, by where the answer goes. In this process and over its socket that is its owner; and a
+/// server that lets everybody in lets everybody read everything anyway.
+pub(super) fn sight(bus: &Bus, reply: &ReplyTo) -> Sight {
+    if !bus.knows_who_asks() {
+        return Sight::Everything;
+    }
+    let all =
+        [InboxKind::Operator, InboxKind::Auditor, InboxKind::Rep, InboxKind::Auctioneer, InboxKind::Bbs];
+    if all.iter().any(|kind| reply.is_inbox_of(kind.as_str())) {
+        return Sight::Everything;
+    }
+    let of_client = reply.subject().strip_prefix(INBOX_ROOT).and_then(|rest| rest.strip_prefix("client."));
+    let domain =
+        of_client.and_then(|rest| rest.split('.').next()).and_then(|domain| Domain::new(domain).ok());
+    domain.map_or(Sight::Nothing, Sight::Domain)
 }
 
 /// Whether who asks on this subject has its answers there.

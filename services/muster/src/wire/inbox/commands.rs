@@ -10,6 +10,7 @@ use schemas::codec::{self, Form};
 use schemas::entry::Actor;
 use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
 use schemas::names::ClientName;
+use schemas::sight::Sight;
 use schemas::spec::{item_to_json, to_seal};
 use schemas::{BadField, Code, Refusal, cell};
 use serde::Deserialize;
@@ -52,7 +53,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
                 None => ask,
             };
-            driver.take(Waiter::Bus(reply, form, ticket), ask).await;
+            driver.take(Waiter::Bus(reply, form, Sight::Nothing, ticket), ask).await;
         }
         Err(refusal) => {
             if let Some(reply) = reply_of(incoming, is_reader) {

@@ -8,13 +8,15 @@ use bytes::Bytes;
 use schemas::bus::{BusSubject, QueryVerb};
 use schemas::codec::{self, Form};
 use schemas::published::{ListSchemas, Published, ShowSchema};
-use schemas::query::{AsOf, Cursor, Filter, ReadLogs, Records, Show};
+use schemas::query::{AsOf, Cursor, EventsPage, Filter, ReadEntry, ReadLogs, Records, Show};
+use schemas::sight::Sight;
 use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::authority::{is_reader, may_ask, reply_of};
+use super::authority::{is_reader, may_ask, reply_of, sight};
 use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::health;
@@ -33,7 +35,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         }
     };
     let Some(reply) = reply_of(&incoming, |reply| may_ask(&subject, reply)) else { return };
-    let (verb, relayed) = match subject {
+    let (verb, is_relayed) = match subject {
         BusSubject::Query(verb) => (verb, false),
         BusSubject::QueryOf(_, verb) => (verb, true),
         other @ (BusSubject::Client(..)
@@ -63,21 +65,49 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         Ok(ticket) => ticket,
         Err(refusal) => return driver.refuse(reply, refusal).await,
     };
+    let opened = open(driver, incoming, &reply, is_relayed);
+    let (incoming, sight) = match opened {
+        Ok(opened) => opened,
+        Err(refusal) => return driver.refuse(reply, refusal).await,
+    };
     match asked(verb, &incoming.payload) {
         Ok(Asked::World(form, at_least, query)) => {
-            let question = Question { verb, relayed, at_least, query, payload: incoming.payload };
-            ask(driver, Waiter::Bus(reply, form, ticket), question).await;
+            let question = Question { verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
+            ask(driver, Waiter::Bus(reply, form, sight, ticket), question).await;
         }
         Ok(Asked::Reader) => {
             let driver = Arc::clone(driver);
             tokio::spawn(async move {
-                read(&driver, verb, &incoming, &reply).await;
+                read(&driver, verb, &incoming, (&reply, &sight)).await;
                 drop(ticket);
             });
         }
         Ok(Asked::Program(said)) => answer(&driver.lines.queries, &reply, Form::Json, said).await,
         Err(refusal) => driver.refuse(reply, refusal).await,
     }
+}
+
+/// A query as one BBS passes it on to another.
+#[derive(Serialize, Deserialize)]
+struct Relayed {
+    /// Whose environment who asks may read.
+    sight: Sight,
+    /// What was asked, as JSON text.
+    asked: String,
+}
+
+/// What is asked, and whose environment who asks may read.
+fn open(
+    driver: &Driver,
+    incoming: Incoming,
+    reply: &ReplyTo,
+    is_relayed: bool,
+) -> Result<(Incoming, Sight), Refusal> {
+    if !is_relayed {
+        return Ok((incoming, sight(&driver.lines.queries, reply)));
+    }
+    let (Relayed { sight, asked }, _) = codec::decode(&incoming.payload)?;
+    Ok((Incoming { payload: asked.into(), ..incoming }, sight))
 }
 
 /// Whether a BBS that decides nothing any more can't answer it.
@@ -221,6 +251,8 @@ async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
 /// Has the BBS answer that holds the picture.
 async fn page_of_another(driver: &Driver, waiter: Waiter, verb: QueryVerb, payload: Bytes, cursor: &Cursor) {
     let subject = BusSubject::QueryOf(cursor.bbs.clone(), verb).to_string();
+    let relayed = Relayed { sight: waiter.sight(), asked: String::from_utf8_lossy(&payload).into_owned() };
+    let payload = codec::encode(Form::Json, &relayed).into();
     let refusal = match driver.lines.queries.ask(&subject, payload, PATIENCE).await {
         Ok(answer) => return driver.pass_on(waiter, answer).await,
         Err(AskError::NoResponder(_)) => projections::queries::expired(cursor),
@@ -231,16 +263,28 @@ async fn page_of_another(driver: &Driver, waiter: Waiter, verb: QueryVerb, paylo
     driver.reply(waiter, Reply::Rows(Err(refusal))).await;
 }
 
+/// Events as somebody may see them. What is no entry may be anything, and is shown only to who sees everything.
+fn seen(sight: &Sight, mut page: EventsPage) -> EventsPage {
+    for recorded in &mut page.entries {
+        match &mut recorded.entry {
+            ReadEntry::Known(entry) => sight.of_entry(entry),
+            ReadEntry::Unknown { raw, .. } if *sight != Sight::Everything => raw.clear(),
+            ReadEntry::Unknown { .. } => {}
+        }
+    }
+    page
+}
+
 /// An empty message asks for everything.
 fn decode_or_default<T: DeserializeOwned + Default>(payload: &[u8]) -> Result<T, Refusal> {
     if payload.is_empty() { Ok(T::default()) } else { codec::decode(payload).map(|(message, _)| message) }
 }
 
-async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, reply: &ReplyTo) {
+async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sight): (&ReplyTo, &Sight)) {
     let bus = &driver.lines.queries;
     if verb == QueryVerb::EventsRead {
         let page = match decode_or_default(&incoming.payload) {
-            Ok(asked) => read_events(driver, asked).await,
+            Ok(asked) => read_events(driver, asked).await.map(|page| seen(sight, page)),
             Err(refusal) => Err(refusal),
         };
         return answer(bus, reply, Form::Json, page).await;

@@ -1,0 +1,173 @@
+//! Sight: whose environment somebody may read. What is desired is shown to everybody who may ask, and the values of its
+//! environment, and the URL that is called when a task has completed, to who is of its domain (docs/operations.md, "What a
+//! client sees of others").
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Action, Sealed, Secret, Variable};
+use crate::definition::{Definition, TaskDefinition};
+use crate::entry::{Aggregate, Entry, Event};
+use crate::names::Domain;
+use crate::secret::in_action;
+use crate::{desired, parameterised, periodic, task};
+
+/// What stands where a key would, of a value that is there and not shown.
+pub const HIDDEN: &str = "hidden";
+
+/// Whose environment somebody may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sight {
+    /// Everybody's.
+    Everything,
+    /// What is of one domain.
+    Domain(Domain),
+    /// Nobody's.
+    Nothing,
+}
+
+impl Sight {
+    /// Whether it reaches what is of a domain.
+    #[must_use]
+    pub fn reaches(&self, domain: &Domain) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Domain(own) => own == domain,
+            Self::Nothing => false,
+        }
+    }
+
+    /// Hides of a process's definition what it doesn't reach.
+    pub fn of_definition(&self, domain: &Domain, definition: &mut Definition) {
+        if !self.reaches(domain) {
+            hide_definition(definition);
+        }
+    }
+
+    /// Hides of what a task runs what it doesn't reach.
+    pub fn of_task(&self, domain: &Domain, definition: &mut TaskDefinition) {
+        if !self.reaches(domain) {
+            hide_task(definition);
+        }
+    }
+
+    /// Hides of an entry what it doesn't reach.
+    pub fn of_entry(&self, entry: &mut Entry) {
+        for decision in &mut entry.decisions {
+            if let Some(domain) = domain_of(&decision.aggregate)
+                && !self.reaches(domain)
+            {
+                decision.events.iter_mut().for_each(hide_event);
+            }
+        }
+    }
+
+    /// The same of one that others have, too: it is copied where there is anything to hide.
+    #[must_use]
+    pub fn of_shared(&self, entry: Arc<Entry>) -> Arc<Entry> {
+        let hides = entry.decisions.iter().any(|decision| {
+            domain_of(&decision.aggregate).is_some_and(|domain| !self.reaches(domain))
+                && decision.events.iter().any(tells_values)
+        });
+        if !hides {
+            return entry;
+        }
+        let mut copy = Entry::clone(&entry);
+        self.of_entry(&mut copy);
+        Arc::new(copy)
+    }
+}
+
+/// The domain of what a decision is about; none: what is of no domain has no environment.
+const fn domain_of(aggregate: &Aggregate) -> Option<&Domain> {
+    match aggregate {
+        Aggregate::Process { domain, .. }
+        | Aggregate::Task { domain, .. }
+        | Aggregate::Periodic { domain, .. }
+        | Aggregate::Parameterised { domain, .. } => Some(domain),
+        Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
+    }
+}
+
+fn hide(value: &mut Secret) {
+    match value {
+        Secret::Plain(_) | Secret::Open(_) => {
+            *value = Secret::Sealed(Box::new(Sealed { key: HIDDEN.to_owned(), data: String::new() }));
+        }
+        // Nobody reads it without its key.
+        Secret::Sealed(_) => {}
+    }
+}
+
+fn hide_action(action: &mut Action) {
+    in_action(action, &mut |Variable { value, .. }| hide(value));
+}
+
+fn hide_variables(variables: &mut [Variable]) {
+    variables.iter_mut().for_each(|variable| hide(&mut variable.value));
+}
+
+fn hide_definition(definition: &mut Definition) {
+    hide_variables(&mut definition.environment_variables);
+    let Definition { setup, action, monitor, .. } = definition;
+    for action in setup.iter_mut().chain([action]).chain(monitor) {
+        hide_action(Arc::make_mut(action));
+    }
+}
+
+fn hide_task(definition: &mut TaskDefinition) {
+    hide_variables(&mut definition.environment_variables);
+    hide_action(&mut definition.action);
+    definition.completion_callback_url.iter_mut().for_each(hide);
+}
+
+/// Hides what becomes environment: of what is desired, and of what is dispatched.
+fn hide_event(event: &mut Event) {
+    match event {
+        Event::Desired(desired::Event::Desired(lrp)) => hide_definition(Arc::make_mut(&mut lrp.definition)),
+        Event::Desired(desired::Event::DefinitionAdded { definition, .. }) => {
+            hide_definition(Arc::make_mut(definition));
+        }
+        Event::Task(task::Event::Desired(desired)) => hide_task(Arc::make_mut(&mut desired.definition)),
+        Event::Periodic(
+            periodic::Event::Desired { desired, .. } | periodic::Event::Updated { desired, .. },
+        ) => {
+            hide_task(Arc::make_mut(&mut desired.definition));
+        }
+        Event::Parameterised(
+            parameterised::Event::Desired { desired } | parameterised::Event::Updated { desired },
+        ) => hide_task(Arc::make_mut(&mut desired.definition)),
+        Event::Parameterised(parameterised::Event::Dispatched { dispatch, .. }) => {
+            dispatch.payload.iter_mut().for_each(hide);
+            hide_variables(&mut dispatch.parameters);
+        }
+        Event::Desired(_)
+        | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Rollout(_)
+        | Event::Evaluation(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => {}
+    }
+}
+
+/// Whether an event has anything that may have to be hidden.
+const fn tells_values(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Desired(desired::Event::Desired(_) | desired::Event::DefinitionAdded { .. })
+            | Event::Task(task::Event::Desired(_))
+            | Event::Periodic(periodic::Event::Desired { .. } | periodic::Event::Updated { .. })
+            | Event::Parameterised(
+                parameterised::Event::Desired { .. }
+                    | parameterised::Event::Updated { .. }
+                    | parameterised::Event::Dispatched { .. }
+            )
+    )
+}

@@ -1,0 +1,78 @@
+//! What of the log is hidden from who may not read it: the values of environments, whatever event tells them, and nothing else.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use schemas::entry::Entry;
+use schemas::names::Domain;
+use schemas::sight::{HIDDEN, Sight};
+use serde_json::{Value, json};
+
+/// The entries of the golden files, one for each event.
+fn entries() -> Vec<(String, Entry)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let read = |path: &Path| {
+        Some((path.display().to_string(), serde_json::from_slice(&fs::read(path).unwrap()).ok()?))
+    };
+    files.iter().filter_map(|path| read(path)).collect()
+}
+
+/// Replaces a value, if there is one.
+fn hide(value: &mut Value, found: &mut usize) {
+    if value.is_string() {
+        *value = json!({"sealed": {"key": HIDDEN, "data": ""}});
+        *found += 1;
+    }
+}
+
+/// Replaces every value that becomes environment, or is called when a task has completed, as JSON has them.
+fn without_values(value: &mut Value, found: &mut usize) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(|one| without_values(one, found)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match (name.as_str(), value) {
+                    ("environment_variables" | "env" | "parameters", Value::Array(variables)) => {
+                        variables.iter_mut().for_each(|one| hide(&mut one["value"], found));
+                    }
+                    ("completion_callback_url", url) => hide(url, found),
+                    ("payload", payload) if payload.as_str().is_some_and(|text| text.ends_with('=')) => {
+                        hide(payload, found)
+                    }
+                    (_, other) => without_values(other, found),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_event_is_told_without_the_values_of_environments_and_otherwise_whole() {
+    let (mut events, mut found) = (0, 0);
+    for (file, entry) in entries() {
+        let mut expected = serde_json::to_value(&entry).unwrap();
+        let whole = expected.clone();
+        let before = found;
+        without_values(&mut expected, &mut found);
+        let shared = Arc::new(entry.clone());
+        for sight in [Sight::Nothing, Sight::Domain(Domain::new("another").unwrap())] {
+            let mut hidden = entry.clone();
+            sight.of_entry(&mut hidden);
+            assert_eq!(serde_json::to_value(&hidden).unwrap(), expected, "{file}");
+            let copied = sight.of_shared(Arc::clone(&shared));
+            assert_eq!(*copied, hidden, "{file}");
+            assert!(found > before || Arc::ptr_eq(&copied, &shared), "{file} is copied for nothing");
+        }
+        for sight in [Sight::Everything, Sight::Domain(Domain::new("apps").unwrap())] {
+            let mut seen = entry.clone();
+            sight.of_entry(&mut seen);
+            assert_eq!(serde_json::to_value(&seen).unwrap(), whole, "{file}");
+        }
+        events += 1;
+    }
+    assert!(events > 60 && found > 12, "{events} events with {found} values");
+}
