@@ -135,6 +135,8 @@ pub enum Called {
     Answered(u16),
     /// It did not answer, and why.
     Failed(String),
+    /// It was not called: the BBS may not call there, and why.
+    Refused(String),
 }
 
 /// What follows from an answer to a completion callback.
@@ -149,13 +151,14 @@ pub enum CallbackVerdict {
 }
 
 impl Called {
-    /// What follows: 2xx is delivered; no answer, 408, 429 and 5xx are repeated; anything else ends it.
+    /// What follows: 2xx is delivered; no answer, 408, 429 and 5xx are repeated; anything else ends it, and so does that it
+    /// may not be called.
     #[must_use]
     pub const fn verdict(&self) -> CallbackVerdict {
         match self {
             Self::Answered(200..=299) => CallbackVerdict::Delivered,
             Self::Answered(408 | 429 | 500..=599) | Self::Failed(_) => CallbackVerdict::Repeat,
-            Self::Answered(_) => CallbackVerdict::Ended,
+            Self::Answered(_) | Self::Refused(_) => CallbackVerdict::Ended,
         }
     }
 }
@@ -165,6 +168,7 @@ impl std::fmt::Display for Called {
         match self {
             Self::Answered(status) => write!(f, "answered {status}"),
             Self::Failed(why) => write!(f, "no answer: {why}"),
+            Self::Refused(why) => write!(f, "not called: {why}"),
         }
     }
 }
@@ -582,6 +586,7 @@ fn owner_called(task: &Task, state: &State, epoch: Epoch, called: &Called) -> Re
     let called = match called {
         Called::Answered(status) => Called::Answered(*status),
         Called::Failed(why) => Called::Failed(limits::cut(why, limits::REASON_BYTES)),
+        Called::Refused(why) => Called::Refused(limits::cut(why, limits::REASON_BYTES)),
     };
     let verdict = called.verdict();
     let mut events = vec![Event::CallbackTried { attempt, called }];

@@ -774,6 +774,7 @@ fn what_came_of_a_callback_is_recorded_and_decides_whether_it_is_repeated() {
         assert_eq!(task::Called::Answered(status).verdict(), verdict, "{status}");
     }
     assert_eq!(task::Called::Failed("refused".into()).verdict(), Repeat);
+    assert_eq!(task::Called::Refused("loopback".into()).verdict(), Ended);
 
     let mut story = TaskStory::with("RESOLVING", &instance(1, "c1"), Placement::Fail);
     let since = story.task.as_ref().unwrap().since;

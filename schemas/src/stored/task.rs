@@ -153,8 +153,10 @@ pub enum Called {
     Answered(u16),
     /// It did not answer, and why.
     Failed(String),
+    /// It was not called: the BBS may not call there, and why.
+    Refused(String),
 }
-mirror!(enum Called = task::Called { Answered(status), Failed(why) });
+mirror!(enum Called = task::Called { Answered(status), Failed(why), Refused(why) });
 
 impl Mirror<task::Event> for Task {
     fn mirror(self) -> task::Event {

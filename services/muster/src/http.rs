@@ -1,16 +1,21 @@
-//! HTTP, as far as this program calls others: who owns completed tasks, and who collects traces.
+//! HTTP, as far as this program calls others: who owns completed tasks ([`crate::callback`]), and who collects traces.
 
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Client, Error};
+use reqwest::{Client, ClientBuilder, Error};
+
+/// What makes a client whose calls may take `timeout` in all.
+pub(crate) fn builder(timeout: Duration) -> ClientBuilder {
+    // Another part of the program may have chosen the same provider first: then there is one.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    Client::builder().timeout(timeout)
+}
 
 /// A client whose calls may take `timeout` in all. It follows no redirects: what is sent goes where somebody said, or nowhere.
 ///
 /// # Errors
 /// The certificates of the system can't be used.
 pub(crate) fn client(timeout: Duration) -> Result<Client, Error> {
-    // Another part of the program may have chosen the same provider first: then there is one.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    Client::builder().timeout(timeout).redirect(Policy::none()).build()
+    builder(timeout).redirect(Policy::none()).build()
 }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::callback::allow::Allowed;
 use crate::error::{ServiceError, chain};
 use crate::serve::{identity, shim_command};
 use crate::wire::containers::Containers;
@@ -143,7 +144,9 @@ impl Local {
         };
         let Own { keys, cache } = own;
         let lines = bbs::Lines::within(journal.clone(), bus, cache);
-        services.spawn(bbs::run(settings, seed, lines, keys.clone(), stop.clone()));
+        // Whoever is on this host may be called: all of the cluster is, and whoever desires something of it.
+        let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;
+        services.spawn(bbs::run(settings, seed, lines, own, stop.clone()));
         Ok(Self { services, stop, reps, keys, cells: vec![] })
     }
 

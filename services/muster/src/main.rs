@@ -4,6 +4,7 @@
 
 mod archive;
 mod bench;
+mod callback;
 mod cli;
 mod config;
 mod dev;
@@ -155,6 +156,7 @@ mod tests {
             "color" => ["always", "never"],
             "ports" => ["1-2", "3-4"],
             "replicas" => ["1", "3"],
+            "callback-allow" => ["*.a", "10.0.0.0/8"],
             "state" => ["running", "crashed"],
             "about" => ["lrp:a", "lrp:b"],
             "attribute" => ["rack=r1", "rack=r2"],

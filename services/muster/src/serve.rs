@@ -22,6 +22,7 @@ use secrets::Keys;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::callback::allow::Rule;
 use crate::cli::words::{Invalid, number};
 use crate::error::{ServiceError, chain};
 use crate::wire::containers::Containers;
@@ -61,6 +62,11 @@ pub(crate) struct BbsArgs {
     /// Credentials by which it appends to the journal, where that is another user than the one that takes commands [default: --creds]
     #[arg(long, value_name = "FILE", env = "MUSTER_NATS_WRITER_CREDS")]
     pub(crate) writer_creds: Option<PathBuf>,
+    /// Where completion callbacks may go: HOST, *.HOST, an address, a network as 10.0.0.0/8, or * for every public address, behind
+    /// http:// or https:// if only so; may be given again. What is not public is called only if a network or an address
+    /// names it [default: *]
+    #[arg(long, value_name = "WHERE", value_delimiter = ',', env = "MUSTER_CALLBACK_ALLOW")]
+    pub(crate) callback_allow: Vec<Rule>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     #[command(flatten)]
@@ -327,7 +333,7 @@ pub(crate) async fn run_bbs(
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, seed) = identity("bbs")?;
-    let keys = args.keys.open()?;
+    let own = bbs::Own::new(args.keys.open()?, args.callback_allow.iter().cloned().collect())?;
     let stream =
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
     let writer = nats.logged_in_by(args.writer_creds.as_deref());
@@ -369,7 +375,7 @@ pub(crate) async fn run_bbs(
         bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
         may_lead: true,
     };
-    Ok(bbs::run(settings, seed, lines, keys, stop).await?)
+    Ok(bbs::run(settings, seed, lines, own, stop).await?)
 }
 
 /// How often who waits for a server tries again.

@@ -426,6 +426,8 @@ impl Cluster {
         let ends = self.checkers.owner_answers(&task, epoch, &called);
         self.saw(match called {
             Called::Failed(_) => Situation::CallSilent,
+            // No owner refuses by himself.
+            Called::Refused(_) => Situation::CallAnswered,
             Called::Answered(_) if ends => Situation::CallAnswered,
             Called::Answered(_) => Situation::CallRepeated,
         });

@@ -17,7 +17,7 @@ use schemas::action::Secret;
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::cluster::Role;
 use schemas::codec::Form;
-use schemas::limits::{CALLBACKS_IN_FLIGHT, REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
+use schemas::limits::{REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
 use schemas::message::{Answer, Done, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Domain, Ids, ServiceId, TaskGuid};
 use schemas::query::MalformedEntry;
@@ -42,11 +42,10 @@ use super::listening::Listening;
 use super::past::{Begin, Cache, Looking};
 use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
+use crate::callback::Caller;
+use crate::callback::allow::Allowed;
 use crate::error::chain;
-use crate::http;
 
-/// How long a completion callback may take, in all.
-const CALLBACK: Duration = Duration::from_secs(10);
 /// Reads of the journal at once for who asks what happened.
 const SCANS_AT_ONCE: usize = 8;
 /// How often is looked whether there is a connection.
@@ -109,6 +108,25 @@ impl Lines {
     }
 }
 
+/// What a BBS has of its own, whichever machine it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    /// What seals secrets, and opens those that it needs.
+    pub(crate) keys: Keys,
+    /// What calls the owners of completed tasks.
+    pub(crate) caller: Arc<Caller>,
+}
+
+impl Own {
+    /// These keys, and who calls only what is allowed.
+    ///
+    /// # Errors
+    /// The certificates of the system can't be used.
+    pub(crate) fn new(keys: Keys, allowed: Allowed) -> Result<Self, Ended> {
+        Ok(Self { keys, caller: Arc::new(Caller::new(allowed).map_err(Ended::Callbacks)?) })
+    }
+}
+
 /// Performs the effects of one BBS, and feeds it inputs.
 pub(super) struct Driver {
     /// Its name: cursors tell whose they are.
@@ -132,9 +150,8 @@ pub(super) struct Driver {
     pub(super) looking: Looking,
     /// Room for reads of the journal for who asks what happened.
     pub(super) scans: Semaphore,
-    /// Room for completion callbacks: each holds a file.
-    calls: Semaphore,
-    http: reqwest::Client,
+    /// What calls the owners of completed tasks.
+    caller: Arc<Caller>,
     /// What seals secrets before anything is decided on them.
     pub(super) keys: Keys,
     leading: Mutex<CancellationToken>,
@@ -168,7 +185,7 @@ pub(crate) async fn run(
     settings: Settings,
     mut seed: u64,
     lines: Lines,
-    keys: Keys,
+    own: Own,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
@@ -179,7 +196,7 @@ pub(crate) async fn run(
         let machine = Bbs::new(settings.clone(), Ids::new(seed));
         let who = (settings.id.clone(), settings.program.clone());
         let from = (log.positions(), begin, listening);
-        if !run_machine(machine, who, from, (lines.clone(), keys.clone()), &stop).await? {
+        if !run_machine(machine, who, from, (lines.clone(), own.clone()), &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
@@ -192,7 +209,7 @@ async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
     (known, begin, listening): (&Positions, Begin, Listening),
-    (lines, keys): (Lines, Keys),
+    (lines, own): (Lines, Own),
     stop: &CancellationToken,
 ) -> Result<bool, Ended> {
     let Begin { past, from: (reader, world) } = begin;
@@ -219,9 +236,8 @@ async fn run_machine(
         feed,
         reading: Reading::default(),
         scans: Semaphore::new(SCANS_AT_ONCE),
-        calls: Semaphore::new(CALLBACKS_IN_FLIGHT),
-        http: http::client(CALLBACK).map_err(Ended::Callbacks)?,
-        keys,
+        caller: own.caller,
+        keys: own.keys,
         leading: Mutex::new(CancellationToken::new()),
         beats: LeaderBeats::new(LeaderRole::Bbs),
         reader: Mutex::new(of_cluster),
@@ -604,22 +620,14 @@ impl Driver {
         }
     }
 
-    /// Posts a completed task to its owner. A URL that is secret is opened for this call, and no error quotes it.
+    /// Posts a completed task to its owner. A URL that is secret is opened for this call.
     async fn call(&self, task: &TaskGuid, domain: Domain, url: &Secret, body: String) -> Called {
         let place = Place { domain, owner: Owner::of_task(task), purpose: Purpose::CallbackUrl };
         let text = match self.keys.text(&place, url) {
             Ok(text) => text,
             Err(error) => return Called::Failed(format!("the URL {}", error.told_by("this BBS"))),
         };
-        let Ok(_room) = self.calls.acquire().await else {
-            return Called::Failed("the BBS is stopping".to_owned());
-        };
-        let request = self.http.post(text).header("content-type", "application/json").body(body);
-        match request.send().await {
-            Ok(answer) => Called::Answered(answer.status().as_u16()),
-            Err(error) if url.plain().is_none() => Called::Failed(error.without_url().to_string()),
-            Err(error) => Called::Failed(error.to_string()),
-        }
+        self.caller.call(&text, url.plain().is_none(), body).await
     }
 
     /// A leader listens to commands; who doesn't lead leaves them to the leader.

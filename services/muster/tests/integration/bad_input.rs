@@ -456,6 +456,11 @@ fn a_wrong_command_line_is_told_what_is_valid() {
     let folder = place.path().display().to_string();
     let cases: &[(i32, &[&str], &[&str])] = &[
         (2, &["bbs", "--shards", "0"], &["invalid number \"0\": expected 1 to 1024"]),
+        (
+            2,
+            &["bbs", "--callback-allow", "a/b"],
+            &["invalid rule for callbacks \"a/b\": expected HOST, *.HOST"],
+        ),
         (2, &["bbs", "--replicas", "2"], &["invalid number of replicas \"2\": expected 1, 3 or 5"]),
         (
             2,

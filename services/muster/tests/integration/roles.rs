@@ -7,10 +7,12 @@
 //! | `roles/table.rs` | what each role may and must not do, as the server says it |
 //! | `roles/work.rs` | what the roles are there for, done |
 //! | `roles/holes.rs` | what no permission prevents: forged reply subjects, consumers of somebody else, ids that are none |
+//! | `roles/sight.rs` | whose environment each may read |
 //! | `roles/changes.rs` | users that come and go while everybody else stays connected |
 
 mod changes;
 mod holes;
+mod sight;
 mod table;
 mod work;
 
@@ -76,6 +78,7 @@ fn each_role_does_what_it_must_and_nothing_that_is_others() {
     stage.place.tell("the cluster is ready");
     work::a_client_is_served(&stage);
     work::readers_read_and_change_nothing(&stage);
+    sight::environment_is_its_domains(&stage);
     stage.place.tell("clients and readers are served");
     holes::no_answer_goes_into_the_log(&stage);
     holes::nobody_believes_what_a_consumer_delivers(&stage);

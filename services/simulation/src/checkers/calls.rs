@@ -59,10 +59,11 @@ pub(super) struct Calls {
 }
 
 /// Whether an answer ends the calls (docs/model.md, "Completion callbacks"): they are repeated on network errors, 408,
-/// 429 and 5xx, and never after any other answer.
+/// 429 and 5xx, and never after any other answer or where nobody may be called.
 const fn ends(called: &Called) -> bool {
     match called {
         Called::Answered(408 | 429) | Called::Failed(_) => false,
+        Called::Refused(_) => true,
         Called::Answered(status) => *status < 500 || *status > 599,
     }
 }

@@ -372,7 +372,7 @@ impl Task {
                 match called {
                     task::Called::Answered(200..=299) => self.delivered = true,
                     task::Called::Answered(408 | 429 | 500..=599) | task::Called::Failed(_) => {}
-                    task::Called::Answered(_) => self.refused = true,
+                    task::Called::Answered(_) | task::Called::Refused(_) => self.refused = true,
                 }
                 return;
             }

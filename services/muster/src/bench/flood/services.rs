@@ -46,7 +46,7 @@ impl Services {
             words.map(str::to_owned).to_vec()
         };
         let all = [
-            ("bbs", vec!["bbs".to_owned()]),
+            ("bbs", ["bbs", "--callback-allow", "127.0.0.0/8"].map(str::to_owned).into()),
             ("auctioneer", vec!["auctioneer".to_owned()]),
             ("rep c1", cell("c1")),
             ("rep c2", cell("c2")),

@@ -220,7 +220,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::wire::bbs::Lines;
+    use crate::callback::allow::Allowed;
+    use crate::wire::bbs::{Lines, Own};
 
     /// A journal of each kind, and what must live as long.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
@@ -259,7 +260,7 @@ mod tests {
             settings,
             1,
             Lines::within(journal.clone(), of("muster.inbox.bbs.b1"), None),
-            secrets::Keys::default(),
+            Own::new(secrets::Keys::default(), Allowed::default()).unwrap(),
             stop.clone(),
         );
         tokio::spawn(running);

@@ -140,7 +140,9 @@ fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
     let monitoring = cluster.server.monitoring();
     let args: Vec<String> = match node {
         Node::Bbs(_) => {
-            ["bbs", "--mass-loss-wait", "10", "--monitoring", &monitoring].map(str::to_owned).into()
+            let allow = ["--callback-allow", "127.0.0.0/8"];
+            let args = ["bbs", "--mass-loss-wait", "10", "--monitoring", &monitoring];
+            args.into_iter().chain(allow).map(str::to_owned).collect()
         }
         Node::Auctioneer(_) => vec!["auctioneer".to_owned()],
         Node::Rep(at) => {

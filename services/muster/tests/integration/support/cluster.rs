@@ -107,7 +107,7 @@ impl Cluster {
         let data = self.place.path().join(name).display().to_string();
         let zone = format!("z{}", number.trim_start_matches('c'));
         let args: Vec<&str> = match kind {
-            "bbs" => vec!["bbs", "--monitoring", &monitoring],
+            "bbs" => vec!["bbs", "--monitoring", &monitoring, "--callback-allow", "127.0.0.0/8"],
             "auctioneer" => vec!["auctioneer"],
             "rep" => {
                 let size = ["--memory-mb", "1024", "--disk-mb", "1024"];

@@ -354,7 +354,7 @@ pub(super) fn counted(facts: &Facts) -> BTreeMap<String, u64> {
         add("tasks unplaced".into(), u64::from(task.error.is_some()));
         let again = task.callback.as_ref().is_some_and(|callback| match callback.last {
             Called::Answered(408 | 429 | 500..=599) | Called::Failed(_) => true,
-            Called::Answered(_) => false,
+            Called::Answered(_) | Called::Refused(_) => false,
         });
         add("called again".into(), u64::from(again));
     }

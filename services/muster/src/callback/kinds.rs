@@ -1,0 +1,117 @@
+//! What an address is: public, or of which kind else. The registries of IANA for special purposes, without those that are public.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The address that is meant: an IPv4 address within an IPv6 one is that IPv4 address.
+pub(super) fn meant(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    let bytes = v6.octets();
+    let last = || Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]);
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0xffff, ..] => last().into(),
+        // Translated to IPv4 by the network (RFC 6052).
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => last().into(),
+        // 6to4: the address is in front.
+        [0x2002, ..] => Ipv4Addr::new(bytes[2], bytes[3], bytes[4], bytes[5]).into(),
+        // Written with an IPv4 address, and long withdrawn; :: and ::1 are addresses of their own.
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => last().into(),
+        _ => address,
+    }
+}
+
+/// Of which kind an address is that is not public; none: it is public.
+pub(super) fn kind(address: IpAddr) -> Option<&'static str> {
+    match meant(address) {
+        IpAddr::V4(address) => of_v4(address),
+        IpAddr::V6(address) => of_v6(address),
+    }
+}
+
+fn of_v4(address: Ipv4Addr) -> Option<&'static str> {
+    match address.octets() {
+        [0, ..] => Some("unspecified"),
+        [127, ..] => Some("loopback"),
+        [169, 254, ..] => Some("link-local"),
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Some("private"),
+        [224..=239, ..] => Some("multicast"),
+        [192, 0, 0 | 2, _]
+        | [192, 88, 99, _]
+        | [198, 18 | 19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _]
+        | [240..=255, ..] => Some("reserved"),
+        _ => None,
+    }
+}
+
+fn of_v6(address: Ipv6Addr) -> Option<&'static str> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0] => Some("unspecified"),
+        [0, 0, 0, 0, 0, 0, 0, 1] => Some("loopback"),
+        [0xfe80..=0xfebf, ..] => Some("link-local"),
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some("private"),
+        [0xff00..=0xffff, ..] => Some("multicast"),
+        // Only 2000::/3 is given to anybody; of that Teredo and what is for documents and trials is nobody's.
+        [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Some("reserved"),
+        [0x2000..=0x3fff, ..] => None,
+        _ => Some("reserved"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_public_or_of_another_kind() {
+        for (kind_of, addresses) in [
+            (
+                "loopback",
+                &["127.0.0.1", "127.255.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"]
+                    [..],
+            ),
+            ("link-local", &["169.254.169.254", "fe80::1", "febf::1", "::ffff:169.254.1.1"]),
+            ("unspecified", &["0.0.0.0", "0.1.2.3", "::"]),
+            (
+                "private",
+                &[
+                    "10.1.2.3",
+                    "172.16.0.1",
+                    "172.31.255.255",
+                    "192.168.1.1",
+                    "100.64.0.1",
+                    "fd00::1",
+                    "fc00::1",
+                ],
+            ),
+            ("multicast", &["224.0.0.1", "239.1.1.1", "ff02::1"]),
+            (
+                "reserved",
+                &[
+                    "255.255.255.255",
+                    "240.0.0.1",
+                    "192.0.2.1",
+                    "198.18.0.1",
+                    "2001:db8::1",
+                    "2001::1",
+                    "4000::1",
+                ],
+            ),
+        ] {
+            for address in addresses {
+                assert_eq!(kind(address.parse().unwrap()), Some(kind_of), "{address}");
+            }
+        }
+        for public in [
+            "1.1.1.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "192.0.1.1",
+            "2606:4700::1111",
+            "::ffff:1.1.1.1",
+            "2002:101:101::",
+        ] {
+            assert_eq!(kind(public.parse().unwrap()), None, "{public}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Completion callbacks: where a URL that a client gave may lead, and the call itself.
+//!
+//! A BBS calls from within the network of its cluster whatever a client names. So it calls only what it is told to, and judges
+//! by the addresses of the very connection: a name that leads to somebody else by then is of no use, no redirect is followed,
+//! and no proxy stands in between. Of an answer nothing but its status is read.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | this one | the call, and its limits |
+//! | [`allow`] | what may be called: hosts, networks, schemes |
+//! | [`kinds`] | what an address is: public, or of which kind else |
+
+pub(crate) mod allow;
+mod kinds;
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Url};
+use schemas::limits::CALLBACKS_IN_FLIGHT;
+use schemas::task::Called;
+use tokio::sync::Semaphore;
+
+use crate::error::chain;
+
+use allow::{Allowed, Refused, Scheme};
+
+/// How long a call may take, in all.
+const CALL: Duration = Duration::from_secs(10);
+/// How long a name may take to be found, and a connection to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Calls the owners of completed tasks, at most [`CALLBACKS_IN_FLIGHT`] at once: each call holds a file.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    allowed: Arc<Allowed>,
+    /// One for each scheme: who looks up a name doesn't know for which it is.
+    http: Client,
+    https: Client,
+    room: Semaphore,
+}
+
+impl Caller {
+    /// Who calls what is allowed.
+    ///
+    /// # Errors
+    /// The certificates of the system can't be used.
+    pub(crate) fn new(allowed: Allowed) -> Result<Self, reqwest::Error> {
+        let allowed = Arc::new(allowed);
+        let client = |scheme| {
+            let resolver = Judging { allowed: Arc::clone(&allowed), scheme };
+            crate::http::builder(CALL)
+                .connect_timeout(CONNECT)
+                .redirect(Policy::none())
+                .no_proxy()
+                .dns_resolver(Arc::new(resolver))
+                .build()
+        };
+        let (http, https) = (client(Scheme::Http)?, client(Scheme::Https)?);
+        Ok(Self { allowed, http, https, room: Semaphore::new(CALLBACKS_IN_FLIGHT) })
+    }
+
+    /// Posts JSON to a URL. Of a secret one nothing is told in what comes back.
+    pub(crate) async fn call(&self, url: &str, is_secret: bool, body: String) -> Called {
+        let refused = |why: &Refused| Called::Refused(if is_secret { why.kind() } else { why.to_string() });
+        let (scheme, url) = match self.judged(url) {
+            Ok(judged) => judged,
+            Err(why) => return refused(&why),
+        };
+        let Ok(_room) = self.room.acquire().await else {
+            return Called::Failed("the BBS is stopping".to_owned());
+        };
+        let client = match scheme {
+            Scheme::Http => &self.http,
+            Scheme::Https => &self.https,
+        };
+        let request = client.post(url).header("content-type", "application/json").body(body);
+        match request.send().await {
+            Ok(answer) => Called::Answered(answer.status().as_u16()),
+            Err(error) => match refusal(&error) {
+                Some(why) => refused(why),
+                // Its causes may name the host.
+                None if is_secret => Called::Failed(error.without_url().to_string()),
+                None => Called::Failed(chain(&error.without_url()).trim_end().to_owned()),
+            },
+        }
+    }
+
+    /// The URL, if nothing about it is refused before a name is looked up. An address needs no looking up.
+    fn judged(&self, text: &str) -> Result<(Scheme, Url), Refused> {
+        let url: Url = text.parse().map_err(|_| Refused::NoUrl)?;
+        let scheme = Scheme::of(url.scheme()).ok_or(Refused::NoUrl)?;
+        let host = url.host_str().ok_or(Refused::NoUrl)?;
+        match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(address) => self.allowed.address(scheme, None, address)?,
+            Err(_) => self.allowed.host(scheme, host)?,
+        }
+        Ok((scheme, url))
+    }
+}
+
+/// Why an error came to be, if a refused address is the reason.
+fn refusal<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Refused> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(refused) = error.downcast_ref() {
+            return Some(refused);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Looks up names, and gives only addresses that may be called.
+#[derive(Clone, Debug)]
+struct Judging {
+    allowed: Arc<Allowed>,
+    scheme: Scheme,
+}
+
+impl Resolve for Judging {
+    fn resolve(&self, name: Name) -> Resolving {
+        let Self { allowed, scheme } = self.clone();
+        Box::pin(async move {
+            let host = name.as_str();
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
+            let (mut fine, mut refused) = (vec![], None);
+            for address in found {
+                match allowed.address(scheme, Some(host), address.ip()) {
+                    Ok(()) => fine.push(address),
+                    Err(why) => refused = Some(why),
+                }
+            }
+            match (fine.is_empty(), refused) {
+                (true, Some(why)) => Err(why.into()),
+                (true, None) => Err(format!("{host} has no address").into()),
+                (false, _) => Ok(Box::new(fine.into_iter()) as Addrs),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn caller(rules: &[&str]) -> Caller {
+        Caller::new(rules.iter().map(|rule| rule.parse().unwrap()).collect()).unwrap()
+    }
+
+    /// Answers one call with this, and says whether it came.
+    fn owner(answer: &'static str) -> (u16, std::thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8_lossy(&bytes[..count]).into_owned()
+        });
+        (port, served)
+    }
+
+    fn refused(called: Called) -> String {
+        match called {
+            Called::Refused(why) => why,
+            other @ (Called::Answered(_) | Called::Failed(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_leads_into_the_host_or_its_network_is_refused_however_it_is_written() {
+        let caller = caller(&[]);
+        for url in [
+            "http://127.0.0.1:1/",
+            "http://127.1/",
+            "http://2130706433/",
+            "http://0x7f000001/",
+            "http://017700000001/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:7f00:1]/",
+            "http://[64:ff9b::7f00:1]/",
+            "http://0.0.0.0/",
+            "http://[::]/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://[fe80::1]/",
+            "http://[fd00:ec2::254]/",
+            "http://10.0.0.1/",
+            "http://192.168.0.1/",
+            "http://224.0.0.1/",
+            "http://localhost/",
+            "http://LOCALHOST./",
+            "https://localhost/",
+        ] {
+            let why = refused(caller.call(url, false, String::new()).await);
+            assert!(why.contains("is called only if"), "{url}: {why}");
+        }
+        for url in ["file:///etc/passwd", "ftp://a/", "gopher://a/", "nonsense", "http://"] {
+            let why = refused(caller.call(url, false, String::new()).await);
+            assert!(why.contains("http"), "{url}: {why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_allowed_is_called_and_where_it_points_to_is_not() {
+        for host in ["127.0.0.1", "localhost"] {
+            let (port, served) =
+                owner("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n");
+            let called = caller(&["127.0.0.0/8"])
+                .call(&format!("http://{host}:{port}/done"), false, "{}".into())
+                .await;
+            assert_eq!(called, Called::Answered(302));
+            assert!(served.join().unwrap().starts_with("POST /done HTTP/1.1\r\n"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_allowed_does_not_allow_where_it_leads() {
+        let why =
+            refused(caller(&["localhost", "*"]).call("http://localhost:1/", false, String::new()).await);
+        assert!(why.contains("localhost leads to") && why.contains("loopback"), "{why}");
+        let why =
+            refused(caller(&["https://127.0.0.0/8"]).call("http://localhost:1/", false, String::new()).await);
+        assert!(why.contains("is called only if"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn of_a_secret_url_nothing_is_told() {
+        for url in ["http://127.0.0.1:1/secret", "http://localhost:1/secret", "secret"] {
+            let why = refused(caller(&[]).call(url, true, String::new()).await);
+            assert!(!why.contains("127") && !why.contains("localhost") && !why.contains("secret"), "{why}");
+        }
+        let Called::Failed(why) =
+            caller(&["127.0.0.0/8"]).call("http://127.0.0.1:1/secret", true, String::new()).await
+        else {
+            panic!("nobody listens there")
+        };
+        assert!(!why.contains("127") && !why.contains("secret"), "{why}");
+    }
+}
