@@ -399,9 +399,11 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    write().map_err(|source| match source.kind() {
-        ErrorKind::AlreadyExists => StoreError::Exists { path: path.to_owned() },
-        _ => StoreError::Unwritable { path: path.to_owned(), source },
+    write().map_err(|source| {
+        if source.kind() == ErrorKind::AlreadyExists {
+            return StoreError::Exists { path: path.to_owned() };
+        }
+        StoreError::Unwritable { path: path.to_owned(), source }
     })
 }
 

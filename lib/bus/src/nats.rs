@@ -286,7 +286,7 @@ impl Connection {
         let mut counted = self.violations.counted.subscribe();
         while !self.may_not_publish(subject, since) {
             if counted.changed().await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
