@@ -163,7 +163,7 @@ fn containers_are_told_where_they_see_the_folder() {
 #[test]
 fn certificates_are_of_the_authority_and_for_what_they_are_for() {
     let folder = tempfile::tempdir().unwrap();
-    let hosts = ["nats.example".to_owned(), "*.cluster".to_owned(), "10.0.0.7".to_owned()];
+    let hosts = ["nats.example".to_owned(), "*.nats.example".to_owned(), "10.0.0.7".to_owned()];
     let mut store = Store::create(folder.path(), &new(&hosts), NOW).unwrap();
     store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
     let read = |name: &str| CertificateDer::from_pem_file(folder.path().join(name)).unwrap();
@@ -181,7 +181,7 @@ fn certificates_are_of_the_authority_and_for_what_they_are_for() {
         let name = ServerName::try_from(host.to_owned()).unwrap();
         servers.verify_server_cert(certificate, &[], &name, &[], at(days)).is_ok()
     };
-    for host in ["nats.example", "a.cluster", "10.0.0.7", "localhost", "127.0.0.1", "::1"] {
+    for host in ["nats.example", "a.nats.example", "10.0.0.7", "localhost", "127.0.0.1", "::1"] {
         assert!(is_server(&server, host, 0) && is_server(&server, host, 3_600), "{host}");
         assert!(!is_server(&user, host, 0), "a user is no server");
     }

@@ -198,7 +198,7 @@ mod tests {
             "http://192.168.0.1/",
             "http://224.0.0.1/",
             "http://localhost/",
-            "http://LOCALHOST./",
+            "http://LOCALHOST/",
             "https://localhost/",
         ] {
             let why = refused(caller.call(url, false, String::new()).await);
