@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use oci_spec::image::{Descriptor, MediaType};
-use tar::{Archive, Entry, EntryType};
+use tar::{Archive, Entry};
 
 use super::files::Files;
 use super::layout::Layout;
@@ -59,7 +59,16 @@ fn opened(file: File, layer: &Descriptor) -> io::Result<Box<dyn Read>> {
             Ok(Box::new(GzDecoder::new(file)))
         }
         MediaType::Other(kind) if kind.ends_with("tar.gzip") => Ok(Box::new(GzDecoder::new(file))),
-        other => {
+        other @ (MediaType::Descriptor
+        | MediaType::LayoutHeader
+        | MediaType::ImageManifest
+        | MediaType::ImageIndex
+        | MediaType::ImageLayerZstd
+        | MediaType::ImageLayerNonDistributableZstd
+        | MediaType::ImageConfig
+        | MediaType::ArtifactManifest
+        | MediaType::EmptyJSON
+        | MediaType::Other(_)) => {
             Err(io::Error::other(format!("{other} is not supported: use layers as tar, or tar with gzip")))
         }
     }
@@ -103,15 +112,18 @@ fn one(
     let mode = header.mode()? & 0o7777;
     let owner = (small(header.uid()?), small(header.gid()?));
     let at = files.at(path)?;
-    match header.entry_type() {
-        EntryType::Directory => files.make_folder(&at, mode, owner)?,
-        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-            files.make_file(&at, mode, owner, entry)?;
-        }
-        EntryType::Symlink => files.make_link(&at, &target(entry)?, owner)?,
-        EntryType::Link => files.make_name(&at, &target(entry)?)?,
+    let kind = header.entry_type();
+    if kind.is_dir() {
+        files.make_folder(&at, mode, owner)?;
+    } else if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() {
+        files.make_file(&at, mode, owner, entry)?;
+    } else if kind.is_symlink() {
+        files.make_link(&at, &target(entry)?, owner)?;
+    } else if kind.is_hard_link() {
+        files.make_name(&at, &target(entry)?)?;
+    } else {
         // Devices and pipes are nothing that an image needs: every container has its own.
-        _ => return Ok(()),
+        return Ok(());
     }
     added.insert(path.to_owned());
     Ok(())
