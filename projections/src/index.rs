@@ -52,6 +52,8 @@ pub struct Counts {
     pub instances: InstanceCounts,
     /// Tasks by state.
     pub tasks: TaskCounts,
+    /// Evaluations by status, also those of what is only remembered.
+    pub evaluations: evaluation::Counts,
 }
 
 /// Instances by state.
@@ -250,6 +252,8 @@ pub(crate) struct Whole {
     pub(crate) forget_at: Option<Timestamp>,
     /// When the first of its ended evaluations leaves.
     pub(crate) leaves_at: Option<Timestamp>,
+    /// How many evaluations it has.
+    pub(crate) evaluations: evaluation::Counts,
 }
 
 impl Facts {
@@ -336,22 +340,26 @@ fn takes(process: &Process, place: &Place, container: InstanceGuid, former: &For
 
 impl Whole {
     pub(crate) fn of_process(process: &Process) -> Self {
+        let (evaluations, leaves_at) = evaluation::counted(&process.evaluations);
         Self {
             desired: process.desired.is_some(),
             global: process.desired.as_ref().is_some_and(|desired| desired.is_global()),
             due: process.rollout_due(),
             forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
-            leaves_at: evaluation::next_leaves(&process.evaluations),
+            leaves_at,
+            evaluations,
         }
     }
 
     pub(crate) fn of_task(task: &Task) -> Self {
+        let (evaluations, leaves_at) = evaluation::counted(&task.evaluations);
         Self {
             desired: false,
             global: false,
             due: None,
             forget_at: task.state.is_none().then(|| task.since + REMEMBERED),
-            leaves_at: evaluation::next_leaves(&task.evaluations),
+            leaves_at,
+            evaluations,
         }
     }
 }
@@ -383,7 +391,7 @@ impl Counted {
 
 impl Counts {
     fn add(&mut self, other: Self) {
-        let Self { processes, instances, tasks } = other;
+        let Self { processes, instances, tasks, evaluations } = other;
         let InstanceCounts { unclaimed, claimed, running, crashed, evacuating } = instances;
         let TaskCounts { pending, running: tasks_running, completed, resolving } = tasks;
         self.processes += processes;
@@ -396,6 +404,7 @@ impl Counts {
         self.tasks.running += tasks_running;
         self.tasks.completed += completed;
         self.tasks.resolving += resolving;
+        self.evaluations = self.evaluations.plus(evaluations);
     }
 
     fn of(&mut self, counted: Counted) -> &mut u64 {
@@ -515,7 +524,8 @@ impl Index {
     ) {
         self.counts.processes -= u64::from(before.desired);
         self.counts.processes += u64::from(after.desired);
-        if (Whole { desired: before.desired, ..after }) == before {
+        self.change_evaluations(before.evaluations, after.evaluations);
+        if (Whole { desired: before.desired, evaluations: before.evaluations, ..after }) == before {
             return;
         }
         let which = which();
@@ -533,6 +543,11 @@ impl Index {
             self.gone.change(&subject, &which, before.forget_at, after.forget_at);
             self.evaluated.change(&subject, &which, before.leaves_at, after.leaves_at);
         }
+    }
+
+    /// Takes in that something has other evaluations.
+    pub(crate) fn change_evaluations(&mut self, before: evaluation::Counts, after: evaluation::Counts) {
+        self.counts.evaluations = self.counts.evaluations.minus(before).plus(after);
     }
 
     /// Puts what subjects let go of under those of another number of shards.

@@ -8,6 +8,7 @@
 //! | [`reader`] | what of the journal is an entry, and what is set aside |
 //! | [`cluster_log`] | which positions operators set aside, known before the rest is read |
 //! | [`queries`], [`records`] | what is true, as rows for readers and as records for reps |
+//! | [`figures`] | what is true in numbers, for whoever watches from afar |
 //! | `index.rs` | the sets that answer those questions, kept up to date slot by slot |
 //! | `share.rs` | what keeps a million equal names and definitions in memory once |
 //! | `ended.rs` | what ended, for queries to show |
@@ -16,6 +17,7 @@
 
 pub mod cluster_log;
 mod ended;
+pub mod figures;
 mod index;
 pub mod queries;
 pub mod reader;
@@ -26,6 +28,7 @@ pub mod tables;
 mod world;
 
 pub use cluster_log::ClusterLog;
+pub use figures::Figures;
 pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
 pub use queries::{Observed, Query};
 pub use reader::Reader;

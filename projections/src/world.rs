@@ -630,8 +630,9 @@ impl World {
                     Whole::of_parameterised(&known)
                 }),
             };
-            let leaves_at = whole.and_then(|whole| whole.leaves_at);
-            self.index.evaluated.change(subject, &which, leaves_at, None);
+            let whole = whole.unwrap_or_default();
+            self.index.change_evaluations(whole.evaluations, evaluation::Counts::default());
+            self.index.evaluated.change(subject, &which, whole.leaves_at, None);
         }
         while let Some(which) = self.index.evaluated.pop(subject, now) {
             let kept = match &which {
@@ -643,8 +644,11 @@ impl World {
                 Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
+                let (before, _) = evaluation::counted(kept);
                 kept.change(|all| evaluation::keep_newest(all, now));
-                evaluation::next_leaves(kept)
+                let (after, leaves_at) = evaluation::counted(kept);
+                self.index.change_evaluations(before, after);
+                leaves_at
             });
             self.index.evaluated.change(subject, &which, None, leaves_at);
         }

@@ -627,10 +627,70 @@ pub fn keep_newest(evaluations: &mut Vec<Evaluation>, now: Timestamp) {
     });
 }
 
-/// When the first ended evaluation leaves the tables.
+/// How many evaluations there are of each status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pending.
+    pub pending: u64,
+    /// Blocked.
+    pub blocked: u64,
+    /// Complete.
+    pub complete: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Canceled.
+    pub canceled: u64,
+}
+
+impl Counts {
+    /// Counts one of this status.
+    pub const fn add(&mut self, status: &Status) {
+        match status {
+            Status::Pending => self.pending += 1,
+            Status::Blocked { .. } => self.blocked += 1,
+            Status::Complete => self.complete += 1,
+            Status::Failed { .. } => self.failed += 1,
+            Status::Canceled { .. } => self.canceled += 1,
+        }
+    }
+
+    /// These and others.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            pending: self.pending + other.pending,
+            blocked: self.blocked + other.blocked,
+            complete: self.complete + other.complete,
+            failed: self.failed + other.failed,
+            canceled: self.canceled + other.canceled,
+        }
+    }
+
+    /// These without others, which are among them.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self {
+            pending: self.pending - other.pending,
+            blocked: self.blocked - other.blocked,
+            complete: self.complete - other.complete,
+            failed: self.failed - other.failed,
+            canceled: self.canceled - other.canceled,
+        }
+    }
+}
+
+/// How many evaluations there are of each status, and when the first ended one leaves the tables.
 #[must_use]
-pub fn next_leaves(evaluations: &Evaluations) -> Option<Timestamp> {
-    evaluations.iter().filter(|one| !one.status.is_open()).map(|one| leaves_at(&one)).min()
+pub fn counted(evaluations: &Evaluations) -> (Counts, Option<Timestamp>) {
+    let (mut counts, mut first) = (Counts::default(), None);
+    for one in evaluations.iter() {
+        counts.add(&one.status);
+        if !one.status.is_open() {
+            let leaves = leaves_at(&one);
+            first = Some(first.map_or(leaves, |first: Timestamp| first.min(leaves)));
+        }
+    }
+    (counts, first)
 }
 
 fn leaves_at(one: &Evaluation) -> Timestamp {

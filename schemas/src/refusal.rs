@@ -80,6 +80,34 @@ pub enum Class {
 }
 
 impl Code {
+    /// Every one of them.
+    pub const ALL: [Self; 24] = [
+        Self::ResourceExists,
+        Self::ResourceNotFound,
+        Self::ResourceConflict,
+        Self::InvalidStateTransition,
+        Self::ActualLrpCannotBeClaimed,
+        Self::ActualLrpCannotBeStarted,
+        Self::ActualLrpCannotBeCrashed,
+        Self::ActualLrpCannotBeRemoved,
+        Self::ActualLrpCannotBeUnclaimed,
+        Self::ActualLrpCannotBeEvacuated,
+        Self::RunningOnDifferentCell,
+        Self::StaleEpoch,
+        Self::StaleRecord,
+        Self::StaleTerm,
+        Self::CellAbsent,
+        Self::CellTaken,
+        Self::InvalidRequest,
+        Self::DeadlinePassed,
+        Self::RequestIdReused,
+        Self::Forbidden,
+        Self::Overloaded,
+        Self::Expired,
+        Self::Unavailable,
+        Self::Unreadable,
+    ];
+
     /// What the code means for whoever asked: the one place that sorts codes.
     #[must_use]
     pub const fn class(self) -> Class {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub tls: Tls,
     /// How long connecting may take at the start. Afterwards a lost connection is made again for ever.
     pub patience: Duration,
+    /// Counts how often the server refuses a subject for want of permission. Several connections may count together.
+    pub refused: Arc<AtomicU64>,
 }
 
 /// Who we say that we are. Secrets are files, so that they stand in no process list.
@@ -117,6 +120,7 @@ impl Settings {
             login: Login::default(),
             tls: Tls::default(),
             patience: Duration::from_secs(5),
+            refused: Arc::default(),
         }
     }
 
@@ -165,7 +169,7 @@ impl Settings {
         violations: Violations,
         made: watch::Sender<u64>,
     ) -> Result<ConnectOptions, ConnectError> {
-        let name = self.name.clone();
+        let (name, refused) = (self.name.clone(), Arc::clone(&self.refused));
         let options = ConnectOptions::new()
             .name(&self.name)
             .custom_inbox_prefix(&self.inbox)
@@ -177,6 +181,11 @@ impl Settings {
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(move |event| {
                 noted(&name, &event, &violations);
+                if let Event::ServerError(error) = &event
+                    && is_refusal(error)
+                {
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
                 if matches!(event, Event::Connected) {
                     made.send_modify(|count| *count += 1);
                 }
@@ -392,6 +401,15 @@ impl<'a> Violation<'a> {
             Some(subject) => subject.split('"').next().map(Self::Publish),
             None => what.starts_with("Subscription to").then_some(Self::Subscribe),
         }
+    }
+}
+
+/// Whether a server says that we may not publish on a subject, or subscribe to it.
+fn is_refusal(error: &ServerError) -> bool {
+    match error {
+        ServerError::AuthorizationViolation => true,
+        ServerError::SlowConsumer(_) => false,
+        ServerError::Other(text) => text.contains("ermissions Violation"),
     }
 }
 

@@ -13,10 +13,11 @@ use schemas::query::{
     CellRow, CellState, ClusterRow, Finding, FindingCode, Health, InstanceRow, InstanceState, ServiceRow,
     Services, StatusRow, TaskState,
 };
-use schemas::task::{self, CallbackVerdict, Task};
+use schemas::task::{CallbackVerdict, Task};
 
 use super::Observed;
 use super::rows::{Which, cell_row, cluster_row, slot_rows};
+use crate::figures::is_unplaced;
 use crate::world::World;
 
 /// A service so many entries behind the newest position known is told of.
@@ -123,15 +124,6 @@ fn blocked(evaluations: &Evaluations) -> u64 {
         Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => false,
     };
     evaluations.iter().filter(is_blocked).count() as u64
-}
-
-fn is_unplaced(task: &Task) -> bool {
-    match &task.state {
-        Some(task::State::Pending { placement_error }) => placement_error.is_some(),
-        Some(task::State::Running { .. } | task::State::Completed(_) | task::State::Resolving(_)) | None => {
-            false
-        }
-    }
 }
 
 fn is_called_again(task: &Task) -> bool {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use schemas::actual::State;
 use schemas::container::Instance;
 use schemas::desired::Desired;
+use schemas::evaluation::Evaluations;
 use schemas::names::CellId;
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
@@ -32,6 +33,10 @@ struct Answers {
 fn look(world: &World, sizes: &mut Sizes) -> Answers {
     let mut answers = Answers::default();
     let mut containers = Sizes::new();
+    let evaluations = |all: &Evaluations| all.iter().map(|one| one.status).collect::<Vec<_>>();
+    let of_processes = world.processes_from(None).flat_map(|process| evaluations(&process.evaluations));
+    let of_tasks = world.tasks_from(None).flat_map(|task| evaluations(&task.evaluations));
+    of_processes.chain(of_tasks).for_each(|status| answers.counts.evaluations.add(&status));
     for process in world.processes_from(None).filter(|process| !process.is_gone()) {
         answers.counts.processes += u64::from(process.desired.is_some());
         answers.next_due = earliest(answers.next_due, process.next_due());

@@ -3,6 +3,7 @@
 mod answers;
 mod arbitrary;
 mod ended;
+mod figures;
 mod log;
 mod pages;
 mod pinned;

@@ -29,6 +29,8 @@ pub(crate) struct Convergence {
     /// The look at everything that has begun: behind what it goes on.
     sweep: Option<Due>,
     stops_at: Timestamp,
+    /// How often everything was looked through.
+    looks: u64,
 }
 
 impl Convergence {
@@ -92,7 +94,13 @@ impl Convergence {
 
     /// Some of everything was looked through, and it goes on behind this; none: that was all.
     pub(crate) fn swept(&mut self, next: Option<Due>) {
+        self.looks += u64::from(next.is_none());
         self.sweep = next;
+    }
+
+    /// How often everything was looked through.
+    pub(crate) const fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Whether the stops of what is still there are to be said again now. The next time is `interval` later.

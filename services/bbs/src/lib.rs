@@ -37,4 +37,4 @@ mod waiting;
 
 pub use effect::{Effect, Reply};
 pub use input::{Ask, Input, NotAppended, Query};
-pub use machine::{Bbs, SWEEP, Settings, answer, answer_to};
+pub use machine::{Bbs, Gauges, SWEEP, Settings, answer, answer_to};

@@ -102,6 +102,12 @@ impl Presence {
         }
     }
 
+    /// Whether cells that are silent are not believed lost, because most are silent together.
+    #[must_use]
+    pub const fn guards_mass_loss(&self) -> bool {
+        self.mass_loss.is_some()
+    }
+
     /// How many cells are watched or remembered.
     #[must_use]
     pub fn watched(&self) -> usize {
@@ -394,7 +400,9 @@ mod tests {
         let cells = cells(4);
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 15);
+        assert!(!presence.guards_mass_loss());
         assert_eq!(presence.look(cells.iter(), at(16)).mass_loss, Some(4));
+        assert!(presence.guards_mass_loss());
         let mut lost = vec![];
         for second in 17..=75 {
             assert_eq!(lost, []);

@@ -7,6 +7,7 @@ mod replay;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, InProcess, SocketServer};
@@ -35,9 +36,12 @@ use crate::error::{ServiceError, chain};
 use crate::host;
 use crate::local::{Kind, Local, Own, Roles, end_leftovers};
 use crate::serve::{self, GivenAttributes, IsolationArg};
+use crate::watched::MetricsArgs;
 use crate::wire;
 use crate::wire::ended::Ended;
 use crate::wire::past::Cache;
+use crate::wire::watching::Watching;
+use crate::wire::watching::projector::ProjectorWatch;
 
 /// Containers that a cell of a local cluster takes.
 const CONTAINERS: u32 = 100;
@@ -75,6 +79,8 @@ pub(crate) struct DevArgs {
     /// With --from-export: decide, place and run nothing
     #[arg(long, requires = "from_export")]
     pub(crate) paused: bool,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// What is said of one cell, or of all.
@@ -131,13 +137,15 @@ pub(crate) async fn run(
                        decided would take them for lost";
             return Err(Failure::usage(why).advise("show it as it was: --paused"));
         }
-        return Box::pin(replay::run(file, data, socket, stop)).await;
+        let watching = args.metrics.open().await?;
+        return Box::pin(replay::run(file, data, socket, watching, stop)).await;
     }
     // A spec that can't be read is told before anything is started.
     let items = match &args.file {
         Some(path) => file::items(path, Some(&default_domain()))?,
         None => vec![],
     };
+    let watching = args.metrics.open().await?;
     host::allow_many_files();
     let folder = data.own()?;
     let cells = folder.path().join(CELLS);
@@ -155,8 +163,8 @@ pub(crate) async fn run(
     let shown =
         Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
-    let mut local = start(&journal, &bus, &folder)?;
-    let tables = Projected::start(&journal, &folder);
+    let mut local = start(&journal, &bus, &folder, &watching)?;
+    let tables = Projected::start(&journal, &folder, &watching);
     // Cells that begin before somebody listens to them would say so only once more a while later.
     let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
@@ -210,14 +218,15 @@ struct Projected {
 }
 
 impl Projected {
-    fn start(journal: &Journal, folder: &Folder) -> Self {
+    fn start(journal: &Journal, folder: &Folder, watching: &Watching) -> Self {
         let (journal, stop) = (journal.clone(), CancellationToken::new());
+        let watch = ProjectorWatch::begin(watching, journal.clone(), Arc::default(), stop.clone());
         let (ends, file) = (stop.clone(), folder.path().join(projector::FILE));
         let private = folder.private_file(projector::FILE);
         let running = tokio::spawn(async move {
             if let Err(error) = private {
                 tracing::warn!("there are no tables: {}", chain(&error));
-            } else if let Err(why) = project(journal, &file, ends).await {
+            } else if let Err(why) = project(journal, &file, &watch, ends).await {
                 tracing::warn!("the tables of {} stay behind: {}", file.display(), chain(&why));
             }
         });
@@ -234,20 +243,25 @@ impl Projected {
 
 /// Keeps the tables up to date. Those of another journal are made again; those of another version of the program, and those
 /// that hold what was set aside since, too, and are there until the new ones are.
-async fn project(journal: Journal, file: &Path, stop: CancellationToken) -> Result<(), Ended> {
+async fn project(
+    journal: Journal,
+    file: &Path,
+    watch: &ProjectorWatch,
+    stop: CancellationToken,
+) -> Result<(), Ended> {
     use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherShape, SetAsideLater};
     let url = projector::Url::Sqlite(file.to_owned());
-    let mut ended = wire::projector::run(journal.clone(), url.clone(), stop.clone()).await;
+    let mut ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
     if let Err(Ended::Projector(OtherShape | SetAsideLater { .. })) = &ended {
         ended = wire::projector::rebuild(&journal, &url, &stop).await;
         if ended.is_ok() {
-            ended = wire::projector::run(journal.clone(), url.clone(), stop.clone()).await;
+            ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
         }
     }
     match ended {
         Err(Ended::Projector(OtherBooks { .. } | OtherCluster { .. } | Ahead { .. })) => {
             projector::remove(file)?;
-            wire::projector::run(journal, url, stop).await
+            wire::projector::run(journal, url, watch, stop).await
         }
         ended => ended,
     }
@@ -264,10 +278,16 @@ fn keys(folder: &Folder) -> Result<Keys, ServiceError> {
 }
 
 /// A BBS and an auctioneer.
-fn start(journal: &Journal, bus: &InProcess, folder: &Folder) -> Result<Local, ServiceError> {
+fn start(
+    journal: &Journal,
+    bus: &InProcess,
+    folder: &Folder,
+    watching: &Watching,
+) -> Result<Local, ServiceError> {
     let service = ServiceId::new("local")?;
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
-    let own = Own { keys: keys(folder)?, cache: Some(Cache::usual(folder.path().join(PAST))) };
+    let cache = Some(Cache::usual(folder.path().join(PAST)));
+    let own = Own { keys: keys(folder)?, cache, watching: watching.clone() };
     Local::start(journal, bbs, auctioneer, Duration::ZERO, own)
 }
 

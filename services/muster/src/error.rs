@@ -56,6 +56,9 @@ pub(crate) enum ServiceError {
     /// What is said of the cell can't be said.
     #[error(transparent)]
     Attributes(#[from] BadAttribute),
+    /// Metrics can't be served.
+    #[error(transparent)]
+    Metrics(#[from] metrics::server::BindError),
     /// A name is none.
     #[error(transparent)]
     Name(#[from] BadName),

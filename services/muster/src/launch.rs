@@ -1,6 +1,7 @@
 //! Starting services: `muster dev`, `bbs`, `auctioneer`, `projector`, `rep` and `bench`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bus::nats::ConnectError;
 use clap::Subcommand;
@@ -89,6 +90,7 @@ impl From<ServiceError> for Failure {
             | ServiceError::Randomness(_)
             | ServiceError::Program(_)
             | ServiceError::Keys(_)
+            | ServiceError::Metrics(_)
             | ServiceError::Attributes(_)
             | ServiceError::Name(_)
             | ServiceError::Bench(_) => Self::new(Exit::Failed, "Failed", why),
@@ -118,25 +120,29 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
             }
         }
         Service::Bbs(args) => {
+            let watching = args.metrics.open().await?;
             if let Some(nats) = server(global, &stop).await? {
-                serve::run_bbs(&nats, &args, stop).await?;
+                serve::run_bbs(&nats, &args, watching, stop).await?;
             }
         }
         Service::Auctioneer(args) => {
+            let watching = args.metrics.open().await?;
             if let Some(nats) = server(global, &stop).await? {
-                serve::run_auctioneer(&nats, &args, stop).await?;
+                serve::run_auctioneer(&nats, &args, watching, stop).await?;
             }
         }
         Service::Projector(args) => {
+            let watching = args.metrics.open().await?;
             if let Some(nats) = server(global, &stop).await? {
-                serve::run_projector(&nats, args, stop).await?;
+                serve::run_projector(&nats, args, watching, stop).await?;
             }
         }
         Service::Rep(args) => {
             let data = global.data.clone();
             let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
+            let watching = args.metrics.open().await?;
             if let Some(nats) = server(global, &stop).await?
-                && serve::run_rep(&nats, data, &args, stop).await? == End::Evacuated
+                && serve::run_rep(&nats, data, &args, watching, stop).await? == End::Evacuated
             {
                 return Ok(Exit::Evacuated);
             }
@@ -158,7 +164,7 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     let urls = global.nats.as_ref()?;
     let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
     let login = global.creds.clone().map_or(Login::Anonymous, Login::Credentials);
-    Some(Nats { urls, login, tls: global.tls.of_nats() })
+    Some(Nats { urls, login, tls: global.tls.of_nats(), refused: Arc::default() })
 }
 
 /// The NATS servers that a service needs, when one of them is there. None: it was told to stop first.

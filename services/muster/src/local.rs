@@ -26,6 +26,10 @@ use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
 use crate::wire::past::Cache;
+use crate::wire::watching::Watching;
+use crate::wire::watching::auctioneer::AuctioneerWatch;
+use crate::wire::watching::bbs::BbsWatch;
+use crate::wire::watching::rep::RepWatch;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host};
 
@@ -60,6 +64,8 @@ pub(crate) struct Own {
     pub(crate) keys: Keys,
     /// Where snapshots of the past are cached; none: nobody can ask about the past.
     pub(crate) cache: Option<Cache>,
+    /// Who watches its services.
+    pub(crate) watching: Watching,
 }
 
 /// A running cluster.
@@ -69,6 +75,7 @@ pub(crate) struct Local {
     reps: CancellationToken,
     /// What seals and opens secrets.
     keys: Keys,
+    watching: Watching,
     /// The containers of each cell.
     pub(crate) cells: Vec<Cell>,
 }
@@ -97,17 +104,14 @@ impl Local {
         own: Own,
     ) -> Result<Self, ServiceError> {
         let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
-        let cache = own.cache.clone();
+        let (cache, watching) = (own.cache.clone(), own.watching.clone());
         let mut local = Self::of_bbs(journal, bbs_bus, presence, true, own)?;
         let (id, _) = identity("auctioneer")?;
         let stop = local.stop.clone();
-        local.services.spawn(auctioneer::run(
-            (id, host::program()),
-            journal.clone(),
-            cache,
-            auctioneer_bus,
-            stop,
-        ));
+        let lines = (journal.clone(), auctioneer_bus);
+        let watched = (lines.1.clone(), lines.0.clone());
+        let watch = AuctioneerWatch::begin(&watching, watched, Arc::default(), stop.clone());
+        local.services.spawn(auctioneer::run((id, host::program()), lines, cache, watch, stop));
         Ok(local)
     }
 
@@ -115,8 +119,7 @@ impl Local {
     ///
     /// # Errors
     /// There is no randomness for its name.
-    pub(crate) fn show(journal: &Journal, bus: Bus, cache: Option<Cache>) -> Result<Self, ServiceError> {
-        let own = Own { cache, ..Own::default() };
+    pub(crate) fn show(journal: &Journal, bus: Bus, own: Own) -> Result<Self, ServiceError> {
         Self::of_bbs(journal, bus, ::bbs::presence::Settings::default(), false, own)
     }
 
@@ -142,12 +145,14 @@ impl Local {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let Own { keys, cache } = own;
+        let Own { keys, cache, watching } = own;
         let lines = bbs::Lines::within(journal.clone(), bus, cache);
         // Whoever is on this host may be called: all of the cluster is, and whoever desires something of it.
         let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;
-        services.spawn(bbs::run(settings, seed, lines, own, stop.clone()));
-        Ok(Self { services, stop, reps, keys, cells: vec![] })
+        let watched = (lines.bus.clone(), journal.clone());
+        let watch = BbsWatch::begin(&watching, watched, Arc::default(), stop.clone());
+        services.spawn(bbs::run(settings, seed, (lines, own), watch, stop.clone()));
+        Ok(Self { services, stop, reps, keys, watching, cells: vec![] })
     }
 
     /// Adds a cell.
@@ -191,7 +196,8 @@ impl Local {
         };
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
-        let running = rep::run(settings, seed, bus, containers.clone(), channel, stop.clone());
+        let watch = RepWatch::begin(&self.watching, id.clone(), bus.clone(), Arc::default());
+        let running = rep::run(settings, seed, (bus, containers.clone()), channel, watch, stop.clone());
         self.services.spawn(async move { running.await.map(drop).map_err(Ended::from) });
         self.cells.push(Cell { id, containers, stop });
         Ok(())

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bus::Bus;
 use bus::nats::{ConnectError, Settings};
@@ -25,11 +27,17 @@ use tokio_util::sync::CancellationToken;
 use crate::callback::allow::Rule;
 use crate::cli::words::{Invalid, number};
 use crate::error::{ServiceError, chain};
+use crate::watched::MetricsArgs;
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
 use crate::wire::past::{Cache, keep_newest};
 use crate::wire::rep::{self, End};
+use crate::wire::watching::Watching;
+use crate::wire::watching::auctioneer::AuctioneerWatch;
+use crate::wire::watching::bbs::BbsWatch;
+use crate::wire::watching::projector::ProjectorWatch;
+use crate::wire::watching::rep::RepWatch;
 use crate::wire::{auctioneer, bbs};
 use crate::{home, host};
 
@@ -39,6 +47,8 @@ pub(crate) struct Nats {
     pub(crate) urls: Vec<String>,
     pub(crate) login: Login,
     pub(crate) tls: Tls,
+    /// Counts how often the server refuses something for want of permission, whichever connection it is.
+    pub(crate) refused: Arc<AtomicU64>,
 }
 
 /// A BBS decides: it takes commands and writes the log. Start as many as you like; one leads.
@@ -71,6 +81,8 @@ pub(crate) struct BbsArgs {
     pub(crate) cache: CacheArgs,
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// Where snapshots of what the log said are cached.
@@ -118,6 +130,8 @@ pub(crate) struct AuctioneerArgs {
     pub(crate) replicas: usize,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// A rep runs the containers of a cell.
@@ -170,6 +184,8 @@ pub(crate) struct RepArgs {
     pub(crate) evacuation_timeout: u64,
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// What isolation is asked for.
@@ -269,6 +285,7 @@ impl Nats {
         let mut settings = Settings::new(self.urls.clone(), name, inbox);
         settings.login = self.login.clone();
         settings.tls = self.tls.clone();
+        settings.refused = Arc::clone(&self.refused);
         settings
     }
 
@@ -330,6 +347,7 @@ pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
 pub(crate) async fn run_bbs(
     nats: &Nats,
     args: &BbsArgs,
+    watching: Watching,
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, seed) = identity("bbs")?;
@@ -349,6 +367,8 @@ pub(crate) async fn run_bbs(
         None => tracing::warn!(%id, "nobody can ask about the past: no HOME is set, and --cache isn't given"),
     }
     let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history, cache };
+    let watched = (lines.bus.clone(), lines.history.clone());
+    let watch = BbsWatch::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
     let durability = lines.journal.durability();
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
@@ -375,7 +395,7 @@ pub(crate) async fn run_bbs(
         bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
         may_lead: true,
     };
-    Ok(bbs::run(settings, seed, lines, own, stop).await?)
+    Ok(bbs::run(settings, seed, (lines, own), watch, stop).await?)
 }
 
 /// How often who waits for a server tries again.
@@ -392,6 +412,7 @@ const STREAM_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 pub(crate) async fn run_auctioneer(
     nats: &Nats,
     args: &AuctioneerArgs,
+    watching: Watching,
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, _) = identity("auctioneer")?;
@@ -406,7 +427,9 @@ pub(crate) async fn run_auctioneer(
     if let Some(cache) = cache.clone() {
         tokio::spawn(keep_newest(journal.clone(), cache, stop.child_token()));
     }
-    Ok(auctioneer::run((id, host::program()), journal, cache, bus, stop).await?)
+    let watched = (bus.clone(), journal.clone());
+    let watch = AuctioneerWatch::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
+    Ok(auctioneer::run((id, host::program()), (journal, bus), cache, watch, stop).await?)
 }
 
 /// What a projector is told.
@@ -415,6 +438,8 @@ pub(crate) struct ProjectorArgs {
     /// The database that it writes: sqlite:FILE, made if it isn't there, or `postgres://USER@HOST/DATABASE[?schema=NAME]`
     #[arg(long, value_name = "URL", env = "MUSTER_DATABASE")]
     pub(crate) database: projector::Url,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 }
 
 /// Runs a projector.
@@ -424,6 +449,7 @@ pub(crate) struct ProjectorArgs {
 pub(crate) async fn run_projector(
     nats: &Nats,
     args: ProjectorArgs,
+    watching: Watching,
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, _) = identity("projector")?;
@@ -434,7 +460,9 @@ pub(crate) async fn run_projector(
         () = stop.cancelled() => return Ok(()),
     };
     tracing::info!(%id, database = %args.database, "a projector starts");
-    Ok(crate::wire::projector::run(journal, args.database, stop).await?)
+    let refused = Arc::clone(&nats.refused);
+    let watch = ProjectorWatch::begin(&watching, journal.clone(), refused, stop.child_token());
+    Ok(crate::wire::projector::run(journal, args.database, &watch, stop).await?)
 }
 
 /// Runs a rep.
@@ -445,10 +473,12 @@ pub(crate) async fn run_rep(
     nats: &Nats,
     data: PathBuf,
     args: &RepArgs,
+    watching: Watching,
     stop: CancellationToken,
 ) -> Result<End, ServiceError> {
     let keys = args.keys.open()?;
     let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
+    let watch = RepWatch::begin(&watching, args.cell.clone(), bus.clone(), Arc::clone(&nats.refused));
     tokio::select! {
         () = stop.cancelled() => return Ok(End::Stopped),
         checked = home::check(&bus, &data) => checked?,
@@ -479,7 +509,9 @@ pub(crate) async fn run_rep(
     let given = args.attributes.iter().flatten().cloned().collect();
     settings.attributes = host::attributes(given, containers.isolation())?;
     let (_, seed) = identity("rep")?;
-    Ok(rep::run(settings, seed, bus, containers, (inputs, receiver), stop).await.map_err(Ended::from)?)
+    let channel = (inputs, receiver);
+    let running = rep::run(settings, seed, (bus, containers), channel, watch, stop);
+    Ok(running.await.map_err(Ended::from)?)
 }
 
 /// The program that starts a shim: this one.

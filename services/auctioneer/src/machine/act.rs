@@ -27,6 +27,8 @@ impl Auctioneer {
         let items = if gathers { vec![] } else { self.take(now) };
         let (mut batches, mut failed) = (Batches::new(), vec![]);
         if !items.is_empty() {
+            self.deeds.auctions += 1;
+            self.deeds.work += items.len() as u64;
             let (siblings, holds) = (self.siblings(&items), self.holds(now));
             self.cells.board().show(self.world.position());
             for verdict in auction_with(self.cells.board(), items, &siblings, holds) {
@@ -38,6 +40,8 @@ impl Auctioneer {
                 }
             }
         }
+        self.deeds.placed += batches.values().map(|batch| batch.len() as u64).sum::<u64>();
+        self.deeds.unplaced += failed.len() as u64;
         effects.extend(self.hand_out(now, batches, false));
         self.fail_all(now, failed);
         effects.extend(self.send(now, term));

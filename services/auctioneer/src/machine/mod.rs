@@ -175,6 +175,23 @@ pub struct Counts {
     pub outgoing: usize,
 }
 
+/// What an auctioneer has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// Auctions of some work.
+    pub auctions: u64,
+    /// Instances and tasks that they were about.
+    pub work: u64,
+    /// Of these, what got a cell.
+    pub placed: u64,
+    /// What no cell takes.
+    pub unplaced: u64,
+    /// What a rep did not take.
+    pub refused: u64,
+    /// What a rep was given that didn't answer.
+    pub unanswered: u64,
+}
+
 /// An auctioneer.
 #[derive(Clone, Debug)]
 pub struct Auctioneer {
@@ -197,6 +214,7 @@ pub struct Auctioneer {
     /// The cells on which room was kept in the last turn, each with what for.
     kept: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
+    deeds: Deeds,
     clock: Steady,
     /// The time of the last step: what waits is measured by it.
     now: Timestamp,
@@ -227,6 +245,7 @@ impl Auctioneer {
             settles_until: None,
             kept: BTreeSet::new(),
             outgoing: Outgoing::default(),
+            deeds: Deeds::default(),
             clock: Steady::default(),
             now: Timestamp(0),
         }
@@ -289,6 +308,18 @@ impl Auctioneer {
             performs: self.cells.performs(),
             outgoing: self.outgoing.len(),
         }
+    }
+
+    /// What it has done since it began.
+    #[must_use]
+    pub const fn deeds(&self) -> Deeds {
+        self.deeds
+    }
+
+    /// Whether it has read the journal to its end once.
+    #[must_use]
+    pub const fn is_caught_up(&self) -> bool {
+        self.caught_up
     }
 
     /// How much it remembers, by name: at rest each is bounded by what the log holds.
@@ -539,6 +570,7 @@ impl Auctioneer {
             Some(Err(refusal)) => self.cells.refused(cell, id, &refusal.message),
             None => return self.unanswered(now, cell, id),
         };
+        self.deeds.refused += refused.len() as u64;
         for (item, reason) in refused {
             self.carry_over(now, &item, (cell, id), reason);
         }
@@ -556,6 +588,7 @@ impl Auctioneer {
     /// rep was asked before, that was its time.
     fn unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
         let (items, again) = self.cells.unanswered(cell, id, now, &self.settings);
+        self.deeds.unanswered += items.len() as u64;
         let is_over = again && !self.cells.has_seen(cell, id);
         for work in items.iter().filter_map(|item| self.open.handed(item, (cell, id))).collect::<Vec<_>>() {
             self.open.avoid(&work, cell);

@@ -85,6 +85,25 @@ pub struct Settings {
     pub may_lead: bool,
 }
 
+/// How a BBS is, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauges {
+    /// Where it stands.
+    pub standing: Standing,
+    /// Whether it has read the journal to its end once.
+    pub caught_up: bool,
+    /// Commands that wait to be decided.
+    pub commands_waiting: usize,
+    /// Entries on their way to the journal and back.
+    pub entries_in_flight: usize,
+    /// Whether it leads, and most cells are silent together and not believed lost yet.
+    pub guards_mass_loss: bool,
+    /// How often everything was looked through.
+    pub looks: u64,
+    /// Whether everything is being looked through.
+    pub looking: bool,
+}
+
 /// Decides: the only one who appends to the journal.
 #[derive(Clone, Debug)]
 pub struct Bbs {
@@ -194,6 +213,20 @@ impl Bbs {
     #[must_use]
     pub const fn is_sweeping(&self) -> bool {
         self.convergence.is_sweeping()
+    }
+
+    /// How it is, in numbers, for whoever watches it.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            standing: self.standing(),
+            caught_up: self.log.is_caught_up(),
+            commands_waiting: self.shards.queued(),
+            entries_in_flight: self.shards.in_flight(),
+            guards_mass_loss: self.leads() && self.presence.guards_mass_loss(),
+            looks: self.convergence.looks(),
+            looking: self.convergence.is_sweeping(),
+        }
     }
 
     /// Where it stands, for whoever says that it is there.

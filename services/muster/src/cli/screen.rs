@@ -177,7 +177,9 @@ fn meaning(event: &Event) -> Option<Key> {
     let KeyEvent { code, modifiers, .. } = match event {
         Event::Resize(..) => return Some(Key::Resized),
         Event::Key(key) if key.kind != KeyEventKind::Release => *key,
-        Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => return None,
+        Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) | Event::Paste(_) => {
+            return None;
+        }
     };
     let control = modifiers.contains(KeyModifiers::CONTROL);
     #[expect(clippy::wildcard_enum_match_arm, reason = "there are more keys than meanings")]

@@ -15,8 +15,9 @@ use crate::archive::import;
 use crate::cli::failure::Failure;
 use crate::cli::output::note;
 use crate::error::{ServiceError, chain};
-use crate::local::{Local, Roles, end_leftovers};
+use crate::local::{Local, Own, Roles, end_leftovers};
 use crate::wire::past::Cache;
+use crate::wire::watching::Watching;
 
 /// Shows what an export holds, until it is told to stop.
 ///
@@ -26,6 +27,7 @@ pub(super) async fn run(
     file: &Path,
     data: Data,
     socket: Option<PathBuf>,
+    watching: Watching,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     // A file that is of no use is told before anything is made.
@@ -43,7 +45,7 @@ pub(super) async fn run(
     };
     if shown.is_ok() && !stop.is_cancelled() {
         note(&format!("paused: cluster {} as it was at position {}", manifest.cluster, manifest.to));
-        shown = show(&journal, &folder, socket, &stop).await;
+        shown = show(&journal, &folder, socket, watching, &stop).await;
     }
     journal.close().await;
     clear(&folder)?;
@@ -54,6 +56,7 @@ async fn show(
     journal: &Journal,
     folder: &Folder,
     socket: Option<PathBuf>,
+    watching: Watching,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let bus = InProcess::new();
@@ -61,8 +64,9 @@ async fn show(
     let service = ServiceId::new("paused").map_err(ServiceError::from)?;
     let bbs = bus.bus(&Inbox::Bbs(service)).map_err(ServiceError::from)?;
     let asks = client(&bus)?;
-    let mut local = Local::show(journal, bbs, Some(Cache::usual(folder.path().join(super::PAST))))?;
-    let tables = Projected::start(journal, folder);
+    let tables = Projected::start(journal, folder, &watching);
+    let cache = Some(Cache::usual(folder.path().join(super::PAST)));
+    let mut local = Local::show(journal, bbs, Own { cache, watching, ..Own::default() })?;
     let result = tokio::select! {
         () = stop.cancelled() => Ok(()),
         why = local.failed() => Err(why.into()),

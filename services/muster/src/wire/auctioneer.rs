@@ -26,6 +26,7 @@ use super::following;
 use super::listening::Listening;
 use super::past::{Begin, Cache};
 use super::setting_aside;
+use super::watching::auctioneer::{AuctioneerOnlooker, AuctioneerWatch};
 
 /// Runs an auctioneer until it is told to stop. What the log holds that this program doesn't understand stops its machine,
 /// until an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
@@ -34,9 +35,9 @@ use super::setting_aside;
 /// What is wrong with the journal or the bus.
 pub(crate) async fn run(
     who: (ServiceId, Program),
-    journal: Journal,
+    (journal, bus): (Journal, Bus),
     cache: Option<Cache>,
-    bus: Bus,
+    watch: Arc<AuctioneerWatch>,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
@@ -44,7 +45,10 @@ pub(crate) async fn run(
         let Some(log) = setting_aside::log_so_far(&journal, &stop).await? else { return Ok(()) };
         listening.know(log.leader(Role::Auctioneer));
         let begin = Begin::of(&journal, cache.as_ref(), log.positions()).await;
-        match run_machine(who.clone(), (begin, listening), journal.clone(), bus.clone(), &stop).await {
+        let lines = (journal.clone(), bus.clone());
+        let ended = run_machine(who.clone(), (begin, listening), lines, &watch, &stop).await;
+        watch.rests();
+        match ended {
             Ok(()) => return Ok(()),
             Err(
                 ended @ (Ended::Journal(_)
@@ -73,8 +77,8 @@ pub(crate) async fn run(
 async fn run_machine(
     who: (ServiceId, Program),
     (begin, listening): (Begin, Listening),
-    journal: Journal,
-    bus: Bus,
+    (journal, bus): (Journal, Bus),
+    watch: &AuctioneerWatch,
     stop: &CancellationToken,
 ) -> Result<(), Ended> {
     let (inputs, mut receiver) = mpsc::channel(INPUTS);
@@ -89,7 +93,8 @@ async fn run_machine(
     let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
-    drive(&mut machine, &mut receiver, ends, act, |standing| beating.say(standing)).await;
+    let beside = (|standing| beating.say(standing), AuctioneerOnlooker(watch));
+    drive(&mut machine, &mut receiver, ends, act, beside).await;
     follower.abort();
     let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)

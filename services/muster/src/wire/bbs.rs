@@ -11,8 +11,8 @@ use bus::Bus;
 use bus::ReplyTo;
 use journal::Journal;
 use journal::{Append, AppendError, Recorded};
-use projections::Reader;
 use projections::cluster_log::{Positions, SetAsideOrder};
+use projections::{Observed, Picture, Reader};
 use schemas::action::Secret;
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::cluster::Role;
@@ -20,7 +20,7 @@ use schemas::codec::Form;
 use schemas::limits::{REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
 use schemas::message::{Answer, Done, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Domain, Ids, ServiceId, TaskGuid};
-use schemas::query::MalformedEntry;
+use schemas::query::{Filter, MalformedEntry};
 use schemas::secret::{Owner, Place, Purpose};
 use schemas::sight::Sight;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
@@ -41,6 +41,8 @@ use super::lanes::{Inputs, Lanes};
 use super::listening::Listening;
 use super::past::{Begin, Cache, Looking};
 use super::reading::{self, Reading};
+use super::watching::bbs::{BbsOnlooker, BbsWatch};
+use super::watching::commands::Asked;
 use super::{inbox, setting_aside};
 use crate::callback::Caller;
 use crate::callback::allow::Allowed;
@@ -62,18 +64,20 @@ const LEADS: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum Waiter {
     /// Somebody on the bus, in the form in which was asked, who may see so much. It counts against its budget until it is
-    /// answered.
-    Bus(ReplyTo, Form, Sight, Ticket),
+    /// answered. What changes something says what it is.
+    Bus(ReplyTo, Form, Sight, Ticket, Option<Asked>),
     /// This driver, on behalf of somebody who asked for more than the machine knows.
     Driver(oneshot::Sender<Reply>),
+    /// Whoever watches, who wants to see the World and no answer.
+    Watch(oneshot::Sender<(Picture, Box<Observed>)>),
 }
 
 impl Waiter {
     /// Under whose name it waits its turn.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Bus(_, _, _, ticket) => ticket.name(),
-            Self::Driver(_) => "bbs",
+            Self::Bus(_, _, _, ticket, _) => ticket.name(),
+            Self::Driver(_) | Self::Watch(_) => "bbs",
         }
     }
 
@@ -154,6 +158,8 @@ pub(super) struct Driver {
     caller: Arc<Caller>,
     /// What seals secrets before anything is decided on them.
     pub(super) keys: Keys,
+    /// What is counted for whoever watches.
+    pub(super) watch: Arc<BbsWatch>,
     leading: Mutex<CancellationToken>,
     beats: LeaderBeats,
     /// What the log says of the cluster, for whoever reads the log here.
@@ -184,8 +190,8 @@ pub(super) struct Driver {
 pub(crate) async fn run(
     settings: Settings,
     mut seed: u64,
-    lines: Lines,
-    own: Own,
+    (lines, own): (Lines, Own),
+    watch: Arc<BbsWatch>,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     loop {
@@ -196,7 +202,8 @@ pub(crate) async fn run(
         let machine = Bbs::new(settings.clone(), Ids::new(seed));
         let who = (settings.id.clone(), settings.program.clone());
         let from = (log.positions(), begin, listening);
-        if !run_machine(machine, who, from, (lines.clone(), own.clone()), &stop).await? {
+        let with = (lines.clone(), own.clone(), Arc::clone(&watch));
+        if !run_machine(machine, who, from, with, &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
@@ -209,7 +216,7 @@ async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
     (known, begin, listening): (&Positions, Begin, Listening),
-    (lines, own): (Lines, Own),
+    (lines, own, watch): (Lines, Own, Arc<BbsWatch>),
     stop: &CancellationToken,
 ) -> Result<bool, Ended> {
     let Begin { past, from: (reader, world) } = begin;
@@ -238,6 +245,7 @@ async fn run_machine(
         scans: Semaphore::new(SCANS_AT_ONCE),
         caller: own.caller,
         keys: own.keys,
+        watch,
         leading: Mutex::new(CancellationToken::new()),
         beats: LeaderBeats::new(LeaderRole::Bbs),
         reader: Mutex::new(of_cluster),
@@ -260,14 +268,17 @@ async fn run_machine(
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let watching = tokio::spawn(Arc::clone(&driver).watch_connection());
     answer_beside(&driver, refused, fed);
+    let watch = Arc::clone(&driver.watch);
+    watch.drives(&driver);
     drive(
         &mut *machine,
         &mut inbox,
         driver.decides.clone(),
         |effect| driver.perform(effect),
-        |standing| beating.say(standing),
+        (|standing| beating.say(standing), BbsOnlooker::new(&watch)),
     )
     .await;
+    watch.rests();
     follower.abort();
     watching.abort();
     end(&driver, machine, known, stop).await
@@ -329,6 +340,7 @@ impl Driver {
     fn stop_deciding(&self, why: Unreadable) {
         // First: who has read the line below is answered accordingly.
         let (why, _) = self.stopped.get_or_init(|| (why, Instant::now()));
+        self.watch.stops(&why.to_string());
         tracing::error!(
             "{why}. Nothing is lost. This BBS decides nothing any more and only shows the log: muster events. If that \
              entry shall not count: muster journal set-aside POSITION --reason TEXT"
@@ -456,6 +468,7 @@ impl Driver {
 
     /// Refuses somebody who asked in JSON or can read it.
     pub(super) async fn refuse(&self, to: ReplyTo, refusal: Refusal) {
+        self.watch.commands.refused(refusal.code);
         drop(self.refusals.send((to, refusal)).await);
     }
 
@@ -482,11 +495,19 @@ impl Driver {
         match effect {
             Effect::Leading(leads) => self.lead(leads),
             Effect::SetAside(none) => self.explain(none),
-            Effect::Feed { cluster, position, entry } => self.feed.put(Fed { cluster, position, entry }),
+            Effect::Feed { cluster, position, entry } => {
+                if !self.feed.put(Fed { cluster, position, entry }) {
+                    self.watch.feed_left_out.add();
+                }
+            }
             Effect::Warn(text) => tracing::warn!("{text}"),
             Effect::Halt(why) => self.stop_deciding(Unreadable(why)),
             Effect::Show { requester, query, picture, observed } => {
-                let Some(waiter) = self.waiting.take(requester) else { return };
+                let waiter = match self.waiting.take(requester) {
+                    None => return,
+                    Some(Waiter::Watch(sender)) => return drop(sender.send((picture, observed))),
+                    Some(waiter @ (Waiter::Bus(..) | Waiter::Driver(_))) => waiter,
+                };
                 match query {
                     bbs::Query::Rows(rows) if let Some(as_of) = rows.as_of() => {
                         self.looking.put(waiter, rows, as_of, *observed);
@@ -517,7 +538,10 @@ impl Driver {
         match effect {
             Effect::Append { subject, expected, entry, bytes } => {
                 let append = Append { subject: subject.clone(), expected, entry, bytes };
-                if let Err(error) = self.lines.journal.append(append).await {
+                let begin = Instant::now();
+                let appended = self.lines.journal.append(append).await;
+                self.watch.appended(begin.elapsed(), appended.as_ref().err());
+                if let Err(error) = appended {
                     let why = match error {
                         AppendError::Conflict => NotAppended::Conflict,
                         AppendError::Unknown(source) => {
@@ -556,6 +580,7 @@ impl Driver {
             Effect::Call { task, epoch, domain, url, body } => {
                 let called = self.call(&task, domain, &url, body).await;
                 tracing::info!(%task, ?called, "completion callback");
+                self.watch.called(&called);
                 self.feed(Input::Called { task, epoch, called }).await;
             }
             Effect::Leading(_)
@@ -576,10 +601,17 @@ impl Driver {
     }
 
     pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
-        let (to, form, _ticket) = match waiter {
-            Waiter::Bus(to, form, _, ticket) => (to, form, ticket),
+        let (to, form, _ticket, asked) = match waiter {
+            Waiter::Bus(to, form, _, ticket, asked) => (to, form, ticket, asked),
             Waiter::Driver(sender) => return drop(sender.send(reply)),
+            // It sees that nothing is shown.
+            Waiter::Watch(_) => return,
         };
+        match &reply {
+            Reply::Done(done) => self.watch.commands.answered(asked, done),
+            Reply::Reported(reported) => self.watch.commands.answered(asked, reported),
+            Reply::Rows(_) | Reply::Records(_) => {}
+        }
         let (bus, queries) = (self.services.bus(), &self.lines.queries);
         match reply {
             Reply::Done(done) => answer(bus, &to, form, done).await,
@@ -663,6 +695,21 @@ impl Driver {
                 Err(Refusal::new(Code::Unavailable, "the BBS is stopping"))
             }
         }
+    }
+
+    /// The World as it is, and what is observed besides; none: it isn't shown at present.
+    pub(super) async fn picture(&self) -> Option<(Picture, Box<Observed>)> {
+        if self.stopped().is_some() {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        let query = bbs::Query::Rows(projections::Query::Cluster(Filter::default()));
+        self.ask_machine(Waiter::Watch(sender), |requester| Input::Queried {
+            requester,
+            at_least: None,
+            query,
+        });
+        receiver.await.ok()
     }
 
     /// Passes a question on to another service and its answer back.

@@ -84,13 +84,24 @@ impl Pace {
     }
 }
 
+/// Looks on while a machine is driven, and changes nothing.
+pub(crate) trait Onlooker<M: Machine> {
+    /// The machine is about to take an input.
+    fn takes(&mut self, _input: &M::Input) {}
+    /// It has acted on the time, or on what was gathered, since that moment.
+    fn acted(&mut self, machine: &M, began: Instant);
+}
+
+/// A machine that has nothing to do turns all the same so often, for whoever watches that it doesn't hang.
+const IDLE: Duration = Duration::from_secs(2);
+
 /// Drives a machine until it is told to stop or nobody can bring it inputs any more. One that hangs doesn't beat.
 pub(crate) async fn drive<M: Machine>(
     machine: &mut M,
     inputs: &mut impl Source<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),
-    beat: impl Fn(Standing),
+    (beat, mut onlooker): (impl Fn(Standing), impl Onlooker<M>),
 ) {
     let mut batch = Vec::with_capacity(INPUTS_IN_A_TURN);
     let mut pace = Pace::new();
@@ -103,7 +114,8 @@ pub(crate) async fn drive<M: Machine>(
             told = Some(LastStanding { standing, at: Instant::now() });
         }
         let beats = told.map(|told| ALIVE_EVERY.saturating_sub(told.at.elapsed()));
-        let wait = machine.alarm().map(|due| due.since(pace.now())).into_iter().chain(beats).min();
+        let due = machine.alarm().map(|due| due.since(pace.now()));
+        let wait = due.into_iter().chain(beats).fold(IDLE, Duration::min);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -112,13 +124,18 @@ pub(crate) async fn drive<M: Machine>(
         }
         let now = pace.now();
         for input in batch.drain(..) {
+            onlooker.takes(&input);
             machine.step(now, input).into_iter().for_each(&mut perform);
         }
         // A busy machine must not forget the time.
         if machine.alarm().is_some_and(|due| due <= now) {
+            let began = Instant::now();
             machine.step(now, M::TICK).into_iter().for_each(&mut perform);
+            onlooker.acted(machine, began);
         }
+        let began = Instant::now();
         machine.step(now, M::TURN).into_iter().for_each(&mut perform);
+        onlooker.acted(machine, began);
     }
 }
 
@@ -131,11 +148,8 @@ pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-async fn pass(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait.max(Duration::from_micros(100))).await,
-        None => std::future::pending().await,
-    }
+async fn pass(wait: Duration) {
+    tokio::time::sleep(wait.max(Duration::from_micros(100))).await;
 }
 
 impl Machine for ::bbs::Bbs {

@@ -38,16 +38,18 @@ impl Feed {
         (Self { entries, left_out: AtomicU64::new(0) }, waiting)
     }
 
-    /// Has an entry told, or leaves it out if too many wait. Never waits.
-    pub(super) fn put(&self, fed: Fed) {
+    /// Has an entry told, or leaves it out if too many wait. Never waits. Answers whether it is told.
+    pub(super) fn put(&self, fed: Fed) -> bool {
         let position = fed.position;
-        if self.entries.try_send(fed).is_err() {
+        let told = self.entries.try_send(fed).is_ok();
+        if !told {
             let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
             // Said seldom, however many they are.
             if count.is_power_of_two() {
                 tracing::warn!(%position, count, "the feed is behind: entries are left out of it");
             }
         }
+        told
     }
 }
 
@@ -124,7 +126,7 @@ mod tests {
     async fn who_decides_never_waits_for_the_feed() {
         let (feed, mut waiting) = Feed::new();
         for position in 1..=FEED_WAITING as u64 + 5 {
-            feed.put(fed(position, 1));
+            assert_eq!(feed.put(fed(position, 1)), position <= FEED_WAITING as u64);
         }
         assert_eq!(feed.left_out.load(Ordering::Relaxed), 5);
         assert_eq!(waiting.recv().await.unwrap().position, Position(1));

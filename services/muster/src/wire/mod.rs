@@ -17,6 +17,7 @@
 //! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`past`] | queries about the past, answered from Worlds that are folded for them |
 //! | [`reading`] | queries, answered from pictures of the World |
+//! | [`watching`] | what each service tells whoever watches it: metrics and probes |
 //! | [`setting_aside`] | what operators set aside of the journal |
 //! | [`auctioneer`], [`rep`] | the driver of the others |
 //! | [`projector`] | the tables of a database, kept up to date with the journal |
@@ -40,3 +41,4 @@ pub(crate) mod projector;
 mod reading;
 pub(crate) mod rep;
 pub(crate) mod setting_aside;
+pub(crate) mod watching;

@@ -6,19 +6,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::ended::Ended;
 use super::setting_aside;
+use super::watching::projector::ProjectorWatch;
 
 /// Keeps the tables of a database up to date until it is told to stop. What the log holds that this program doesn't
 /// understand stops it, until an operator has set that aside.
 ///
 /// # Errors
 /// What is wrong with the journal or the database.
-pub(crate) async fn run(journal: Journal, url: Url, stop: CancellationToken) -> Result<(), Ended> {
+pub(crate) async fn run(
+    journal: Journal,
+    url: Url,
+    watch: &ProjectorWatch,
+    stop: CancellationToken,
+) -> Result<(), Ended> {
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
         let ended = projector::run(&journal, known.clone(), &url, &stop, |end| {
             tracing::debug!(position = %end.position, "the tables are written");
+            watch.stands_at(end.position);
         });
         let Err(error) = ended.await else { return Ok(()) };
         let Error::Unreadable { .. } = error else { return Err(error.into()) };
+        watch.stops(Some(error.to_string()));
         tracing::error!(
             "{error}. Nothing is lost. The tables stay as they are. If that entry shall not count: \
              muster journal set-aside POSITION --reason TEXT"
@@ -31,6 +39,7 @@ pub(crate) async fn run(journal: Journal, url: Url, stop: CancellationToken) -> 
         if !changed {
             return Err(error.into());
         }
+        watch.stops(None);
         tracing::warn!(
             "an operator has set aside what stopped this projector, or wants it read again: it goes on"
         );

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
 use super::drive::{begin, drive};
+use super::watching::rep::{RepOnlooker, RepWatch};
 use crate::error::chain;
 
 /// Most bytes of a log in one answer.
@@ -55,6 +56,8 @@ struct Driver {
     /// Why the machine is stopped, if not because the program is.
     end: OnceLock<End>,
     stop: CancellationToken,
+    /// What is counted for whoever watches.
+    watch: Arc<RepWatch>,
 }
 
 /// Runs a rep until it is told to stop, or until its evacuation is over. As long as another rep speaks for the cell it
@@ -65,9 +68,9 @@ struct Driver {
 pub(crate) async fn run(
     settings: rep::Settings,
     seed: u64,
-    bus: Bus,
-    containers: Containers,
+    (bus, containers): (Bus, Containers),
     channel: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+    watch: Arc<RepWatch>,
     stop: CancellationToken,
 ) -> Result<End, BusError> {
     let (inputs, mut receiver) = channel;
@@ -82,6 +85,7 @@ pub(crate) async fn run(
             waiting: Waiting::default(),
             end: OnceLock::new(),
             stop: stop.child_token(),
+            watch: Arc::clone(&watch),
         });
         let attached = tokio::select! {
             () = stop.cancelled() => return Ok(End::Stopped),
@@ -89,7 +93,10 @@ pub(crate) async fn run(
         };
         // Two runs of a rep must not share a row of ids.
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
-        match speak(&driver, settings.clone(), attached, own, &mut receiver, &stop).await? {
+        watch.attached(true);
+        let end = speak(&driver, settings.clone(), attached, own, &mut receiver, &stop).await;
+        watch.attached(false);
+        match end? {
             End::Dismissed => {
                 tracing::warn!(cell = %driver.cell, "this rep may not speak for its cell: it does nothing, and asks again");
             }
@@ -131,7 +138,8 @@ async fn speak(
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let mut machine = Rep::new(settings, attached, incarnation, ids);
-    drive(&mut machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), |_| {}).await;
+    let beside = (|_| {}, RepOnlooker::new(&driver.watch));
+    drive(&mut machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), beside).await;
     listening.abort();
     hearing.abort();
     let end = driver.end.get().copied().unwrap_or(End::Stopped);
@@ -341,9 +349,15 @@ impl Driver {
 
     fn perform(self: &Arc<Self>, effect: Effect) {
         match effect {
-            Effect::Run(recipe) => self.containers.run(recipe),
+            Effect::Run(recipe) => {
+                self.watch.runs(recipe.instance_guid);
+                self.containers.run(recipe);
+            }
             Effect::Stop(guid) => self.containers.stop(guid),
-            Effect::Delete(guid) => self.containers.delete(guid),
+            Effect::Delete(guid) => {
+                self.watch.deletes(guid);
+                self.containers.delete(guid);
+            }
             Effect::ListContainers => self.containers.list(&self.inputs),
             Effect::Exit => self.end(End::Evacuated),
             Effect::Log { level: Level::Info, text } => tracing::info!(cell = %self.cell, "{text}"),
@@ -395,6 +409,7 @@ impl Driver {
                 Some(Input::SelfTested(tested.map_err(|error| error.to_string())))
             }
             Effect::Heartbeat(beat) => {
+                self.watch.beats(&beat);
                 self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }

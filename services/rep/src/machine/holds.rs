@@ -74,6 +74,21 @@ pub(super) struct Hold {
     pub(super) since: u64,
 }
 
+/// Containers by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContainerCounts {
+    /// Reserved, and nothing else yet.
+    pub reserved: u32,
+    /// Being made.
+    pub initializing: u32,
+    /// Made, and not healthy yet.
+    pub created: u32,
+    /// Running.
+    pub running: u32,
+    /// Ended.
+    pub completed: u32,
+}
+
 /// How far a container is. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
@@ -325,6 +340,21 @@ impl Holds {
     /// How many there are, and for how many pieces of work.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.of.len(), self.by_key.len())
+    }
+
+    /// How many there are of each state.
+    pub(super) fn by_state(&self) -> ContainerCounts {
+        let mut counts = ContainerCounts::default();
+        for hold in self.of.values() {
+            match hold.container.state {
+                ContainerState::Reserved => counts.reserved += 1,
+                ContainerState::Initializing => counts.initializing += 1,
+                ContainerState::Created => counts.created += 1,
+                ContainerState::Running(_) => counts.running += 1,
+                ContainerState::Completed(_) => counts.completed += 1,
+            }
+        }
+        counts
     }
 
     pub(super) fn reservations(&self) -> usize {

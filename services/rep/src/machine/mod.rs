@@ -36,6 +36,7 @@ use schemas::{Position, Refusal, Steady, Timestamp};
 
 use crate::limits;
 use crate::reconcile::Row;
+pub use holds::ContainerCounts;
 use holds::Holds;
 use reads::Reads;
 use reports::Flights;
@@ -389,6 +390,12 @@ impl Rep {
     #[must_use]
     pub const fn rows_met(&self) -> &BTreeMap<Row, u64> {
         &self.rows_met
+    }
+
+    /// Its containers by state.
+    #[must_use]
+    pub fn containers(&self) -> ContainerCounts {
+        self.holds.by_state()
     }
 
     /// How much it has under way, by name: at rest each is zero.

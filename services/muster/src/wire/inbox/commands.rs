@@ -19,12 +19,14 @@ use serde::de::DeserializeOwned;
 use super::authority::{is_reader, may_ask, reply_of};
 use crate::wire::asking::answer;
 use crate::wire::bbs::{Driver, Waiter};
+use crate::wire::watching::commands::Asked;
 
 /// Brings a command, a report or an outcome to the machine.
 pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
     match BusSubject::parse(&incoming.subject) {
         Ok(subject) => {
             let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) else { return };
+            let asked = Asked::on(&subject);
             let ticket = match driver.budgets.admit_command(&subject) {
                 Ok(ticket) => ticket,
                 Err(refusal) => return driver.refuse(reply, refusal).await,
@@ -36,6 +38,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                         Ok(order) => driver.set_aside(order).await,
                         Err(refusal) => Err(refusal),
                     };
+                    driver.watch.commands.answered(asked, &done);
                     answer(driver.services.bus(), &reply, Form::Json, done).await;
                     drop(ticket);
                 });
@@ -45,6 +48,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 let sealed =
                     to_seal(&domain, &incoming.payload).and_then(|item| item.sealed(&driver.keys.hand()));
                 let sealed = sealed.map(|item| item_to_json(&item));
+                driver.watch.commands.answered(asked, &sealed);
                 return answer(driver.services.bus(), &reply, Form::Json, sealed).await;
             }
             let (form, ask) = read(&subject, incoming);
@@ -53,7 +57,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
                 None => ask,
             };
-            driver.take(Waiter::Bus(reply, form, Sight::Nothing, ticket), ask).await;
+            driver.take(Waiter::Bus(reply, form, Sight::Nothing, ticket, asked), ask).await;
         }
         Err(refusal) => {
             if let Some(reply) = reply_of(incoming, is_reader) {
@@ -197,6 +201,7 @@ pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
         return tracing::warn!(subject = incoming.subject, "a heartbeat is dropped: it can't be decoded");
     };
     if BusSubject::parse(&incoming.subject) == Ok(BusSubject::Heartbeat(beat.cell_id.clone())) {
+        driver.watch.heard();
         driver.feed(Input::Heartbeat(beat)).await;
     } else {
         tracing::warn!(subject = incoming.subject, cell = %beat.cell_id, "a heartbeat is dropped: it names another cell than its subject");

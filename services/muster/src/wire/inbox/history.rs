@@ -209,6 +209,8 @@ fn show_entry(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bbs::Settings;
     use bus::{Bus, InProcess};
     use client::Client;
@@ -222,6 +224,8 @@ mod tests {
     use super::*;
     use crate::callback::allow::Allowed;
     use crate::wire::bbs::{Lines, Own};
+    use crate::wire::watching::Watching;
+    use crate::wire::watching::bbs::BbsWatch;
 
     /// A journal of each kind, and what must live as long.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
@@ -256,14 +260,11 @@ mod tests {
             bytes_in_flight: limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
-        let running = crate::wire::bbs::run(
-            settings,
-            1,
-            Lines::within(journal.clone(), of("muster.inbox.bbs.b1"), None),
-            Own::new(secrets::Keys::default(), Allowed::default()).unwrap(),
-            stop.clone(),
-        );
-        tokio::spawn(running);
+        let lines = Lines::within(journal.clone(), of("muster.inbox.bbs.b1"), None);
+        let watched = (lines.bus.clone(), journal.clone());
+        let watch = BbsWatch::begin(&Watching::default(), watched, Arc::default(), stop.clone());
+        let own = Own::new(secrets::Keys::default(), Allowed::default()).unwrap();
+        tokio::spawn(crate::wire::bbs::run(settings, 1, (lines, own), watch, stop.clone()));
         let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("ada").unwrap());
         let client = Client::over(of("muster.inbox.client.apps.ada"), domain, name).unwrap();
         client.refresh_domain(None).await.unwrap();

@@ -73,7 +73,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     match asked(verb, &incoming.payload) {
         Ok(Asked::World(form, at_least, query)) => {
             let question = Question { verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
-            ask(driver, Waiter::Bus(reply, form, sight, ticket), question).await;
+            ask(driver, Waiter::Bus(reply, form, sight, ticket, None), question).await;
         }
         Ok(Asked::Reader) => {
             let driver = Arc::clone(driver);

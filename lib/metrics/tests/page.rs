@@ -1,0 +1,155 @@
+//! The page as Prometheus reads it, and probes, over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use metrics::catalogue::{APPEND, APPENDS, ATTACHED, LEADER, PROJECTION_LAG};
+use metrics::counted::Histogram;
+use metrics::family::{Sample, Service};
+use metrics::page::{Page, Saying, Source};
+use metrics::server::serve;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+struct Told {
+    service: Service,
+    cell: Option<&'static str>,
+    samples: Vec<Sample>,
+    hangs: AtomicBool,
+}
+
+impl Told {
+    fn by(service: Service, cell: Option<&'static str>, samples: Vec<Sample>) -> Arc<Self> {
+        Arc::new(Self { service, cell, samples, hangs: AtomicBool::new(false) })
+    }
+}
+
+impl Source for Told {
+    fn service(&self) -> Service {
+        self.service
+    }
+
+    fn cell(&self) -> Option<String> {
+        self.cell.map(str::to_owned)
+    }
+
+    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+        Box::pin(std::future::ready(self.samples.clone()))
+    }
+
+    fn hangs(&self) -> Option<String> {
+        self.hangs.load(Ordering::SeqCst).then(|| "it stands still".to_owned())
+    }
+
+    fn lacks(&self) -> Saying<'_, Vec<String>> {
+        Box::pin(std::future::ready(self.hangs().into_iter().collect()))
+    }
+}
+
+/// The lines of the page about some metrics.
+async fn lines(page: &Page, names: &[&str]) -> Vec<String> {
+    let text = page.text().await;
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let about = |line: &&str| names.iter().any(|name| line.contains(name));
+    text.lines().filter(about).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_metric_stands_on_the_page_once_whoever_tells_it() {
+    let page = Page::new("1.2.3");
+    let appends = vec![APPENDS.is(vec![("outcome", "stored".into())], 7_u64), LEADER.says(true)];
+    page.add(Told::by(Service::Bbs, None, appends));
+    page.add(Told::by(Service::Auctioneer, None, vec![LEADER.says(false)]));
+    page.add(Told::by(Service::Rep, Some("c1"), vec![ATTACHED.says(true)]));
+    page.add(Told::by(Service::Rep, Some("c\"2"), vec![ATTACHED.says(false)]));
+    let told =
+        lines(&page, &["muster_leader", "muster_appends", "muster_rep_attached", "muster_build"]).await;
+    assert_eq!(
+        told,
+        [
+            "# HELP muster_build_info Always 1: the version of the program",
+            "# TYPE muster_build_info gauge",
+            "muster_build_info{service=\"bbs\",version=\"1.2.3\"} 1",
+            "muster_build_info{service=\"auctioneer\",version=\"1.2.3\"} 1",
+            "muster_build_info{service=\"rep\",cell=\"c1\",version=\"1.2.3\"} 1",
+            "muster_build_info{service=\"rep\",cell=\"c\\\"2\",version=\"1.2.3\"} 1",
+            "# HELP muster_leader Whether it leads: 1, or 0 while it stands by",
+            "# TYPE muster_leader gauge",
+            "muster_leader{service=\"bbs\"} 1",
+            "muster_leader{service=\"auctioneer\"} 0",
+            "# HELP muster_appends Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused",
+            "# TYPE muster_appends counter",
+            "muster_appends_total{service=\"bbs\",outcome=\"stored\"} 7",
+            "# HELP muster_rep_attached Whether the rep speaks for its cell: 1 or 0",
+            "# TYPE muster_rep_attached gauge",
+            "muster_rep_attached{service=\"rep\",cell=\"c1\"} 1",
+            "muster_rep_attached{service=\"rep\",cell=\"c\\\"2\"} 0",
+        ]
+    );
+    assert_eq!(lines(&page, &["muster_projection"]).await, Vec::<String>::new(), "no projector is there");
+}
+
+#[tokio::test]
+async fn histograms_and_measures_have_their_units() {
+    let append = Histogram::of_seconds();
+    append.took(Duration::from_millis(3));
+    append.took(Duration::from_secs(20));
+    let page = Page::new("1");
+    page.add(Told::by(Service::Bbs, None, vec![APPEND.says(append.observed())]));
+    page.add(Told::by(Service::Projector, None, vec![PROJECTION_LAG.says(0.25)]));
+    let told = lines(&page, &["muster_append_", "muster_projection_lag_seconds"]).await;
+    for line in [
+        "# UNIT muster_append_seconds seconds",
+        "muster_append_seconds_sum{service=\"bbs\"} 20.003",
+        "muster_append_seconds_count{service=\"bbs\"} 2",
+        "muster_append_seconds_bucket{le=\"0.0025\",service=\"bbs\"} 0",
+        "muster_append_seconds_bucket{le=\"0.005\",service=\"bbs\"} 1",
+        "muster_append_seconds_bucket{le=\"10.0\",service=\"bbs\"} 1",
+        "muster_append_seconds_bucket{le=\"+Inf\",service=\"bbs\"} 2",
+        "muster_projection_lag_seconds{service=\"projector\"} 0.25",
+    ] {
+        assert!(told.iter().any(|told| told == line), "no {line} in {told:#?}");
+    }
+}
+
+/// Asks over HTTP: the status, and what is said.
+async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let asked = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(asked.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn probes_say_what_is_wrong() {
+    let page = Page::new("1");
+    let address = serve(page.clone(), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (ok, unavailable) = ("HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable");
+    let is = |status: &str, body: &str| (status.to_owned(), format!("{body}\n"));
+    assert_eq!(get(address, "/livez").await, is(ok, r#"{"live":true}"#));
+    let starting = r#"{"ready":false,"wrong":{"program":["it is starting"]}}"#;
+    assert_eq!(get(address, "/readyz").await, is(unavailable, starting));
+    let rep = Told::by(Service::Rep, Some("c1"), vec![]);
+    page.add(rep.clone());
+    assert_eq!(get(address, "/readyz").await, is(ok, r#"{"ready":true}"#));
+    rep.hangs.store(true, Ordering::SeqCst);
+    let wrong = r#"{"ready":false,"wrong":{"rep c1":["it stands still"]}}"#;
+    assert_eq!(get(address, "/readyz").await, is(unavailable, wrong));
+    assert_eq!(get(address, "/livez").await, is(unavailable, &wrong.replace("ready", "live")));
+    let (status, body) = get(address, "/metrics").await;
+    assert!(status == ok && body.contains("muster_ready{service=\"rep\",cell=\"c1\"} 0"), "{body}");
+    assert!(get(address, "/").await.0.ends_with("404 Not Found"));
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_told() {
+    let taken = serve(Page::new("1"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let why = serve(Page::new("1"), taken).await.unwrap_err().to_string();
+    let expected = format!("metrics can't be served at {taken}: Address already in use");
+    assert!(why.starts_with(&expected) && why.contains("give an address of this host"), "{why}");
+}

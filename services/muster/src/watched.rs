@@ -1,0 +1,59 @@
+//! `--metrics`: where a service tells how it is.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use metrics::page::Page;
+use metrics::server;
+
+use crate::cli::words::Invalid;
+use crate::error::ServiceError;
+use crate::wire::watching::Watching;
+
+/// Where metrics and probes are served.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct MetricsArgs {
+    /// Serve /metrics, /livez and /readyz at this address, as 127.0.0.1:9464
+    #[arg(long = "metrics", value_name = "ADDR", value_parser = parse, env = "MUSTER_METRICS")]
+    address: Option<SocketAddr>,
+}
+
+fn parse(text: &str) -> Result<SocketAddr, Invalid> {
+    text.parse().map_err(|_| {
+        Invalid::new(
+            "address",
+            text,
+            "IP:PORT, as 127.0.0.1:9464, [::1]:9464, or 0.0.0.0:9464 for all of this host",
+        )
+    })
+}
+
+impl MetricsArgs {
+    /// Serves them from now on, if that is wanted.
+    ///
+    /// # Errors
+    /// The address can't be had.
+    pub(crate) async fn open(&self) -> Result<Watching, ServiceError> {
+        let Some(address) = self.address else { return Ok(Watching::default()) };
+        let page = Page::new(env!("CARGO_PKG_VERSION"));
+        let bound = server::serve(page.clone(), address).await?;
+        tracing::info!("metrics are served at http://{bound}/metrics");
+        Ok(Watching::by(page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_an_ip_and_a_port() {
+        for fine in ["127.0.0.1:9464", "[::1]:9464", "0.0.0.0:0"] {
+            assert!(parse(fine).is_ok(), "{fine}");
+        }
+        for bad in ["9464", ":9464", "localhost:9464", "127.0.0.1", "127.0.0.1:99999", ""] {
+            let said = parse(bad).unwrap_err().to_string();
+            assert!(said.contains("IP:PORT, as 127.0.0.1:9464"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What a BBS tells whoever watches it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bbs::callbacks::Called;
+use bbs::{Bbs, Gauges};
+use bus::Bus;
+use journal::{AppendError, Journal};
+use metrics::catalogue as of;
+use metrics::counted::{Counter, Histogram};
+use metrics::family::{Family, Sample, Service};
+use metrics::page::{Saying, Source};
+use metrics::pulse::Pulse;
+use projections::{Figures, Observed, Picture};
+use schemas::Position;
+use schemas::query::{CellState, InstanceState, TaskState};
+use schemas::resources::Resources;
+use schemas::task::CallbackVerdict;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Watching;
+use super::commands::Commands;
+use super::lag::Lag;
+use crate::wire::bbs::Driver;
+use crate::wire::drive::Onlooker;
+
+/// How old figures may be before the World is counted again.
+const FRESH: Duration = Duration::from_secs(1);
+/// Of how much of a processor's time counting may take: one part in this many.
+const COUNTING: u32 = 20;
+/// How long the machine may take to show its World.
+const SHOWN: Duration = Duration::from_secs(2);
+/// How often a rep beats.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// What a BBS counts, and where the rest is asked for. It outlives its machines.
+pub(crate) struct BbsWatch {
+    bus: Bus,
+    /// How often the NATS server refused something for want of permission.
+    refused: Arc<AtomicU64>,
+    lag: Arc<Lag>,
+    pulse: Pulse,
+    pub(crate) commands: Commands,
+    append: Histogram,
+    appends: [Counter; 4],
+    convergence: Histogram,
+    heartbeats: Counter,
+    callbacks: [Counter; 3],
+    pub(crate) feed_left_out: Counter,
+    pub(crate) spans_sent: Counter,
+    pub(crate) spans_dropped: Counter,
+    /// How the machine is, as of its last turn.
+    gauges: Mutex<Option<Gauges>>,
+    /// Why it decides nothing any more.
+    stopped: Mutex<Option<String>>,
+    driver: Mutex<Weak<Driver>>,
+    counted: tokio::sync::Mutex<Option<Counted>>,
+}
+
+/// The last figures.
+struct Counted {
+    until: Instant,
+    figures: Figures,
+    set_aside: u64,
+    found_by_convergence: u64,
+}
+
+/// The outcomes of appends, by their names.
+const APPENDS: [&str; 4] = ["stored", "conflict", "unknown", "refused"];
+/// The outcomes of callbacks, by their names.
+const CALLBACKS: [&str; 3] = ["delivered", "repeated", "given_up"];
+
+impl BbsWatch {
+    /// Begins to watch a BBS, and to tell whoever watches.
+    pub(crate) fn begin(
+        watching: &Watching,
+        (bus, journal): (Bus, Journal),
+        refused: Arc<AtomicU64>,
+        ends: CancellationToken,
+    ) -> Arc<Self> {
+        let watch = Arc::new(Self {
+            bus,
+            refused,
+            lag: Arc::default(),
+            pulse: Pulse::default(),
+            commands: Commands::default(),
+            append: Histogram::of_seconds(),
+            appends: APPENDS.map(|_| Counter::new()),
+            convergence: Histogram::of_seconds(),
+            heartbeats: Counter::new(),
+            callbacks: CALLBACKS.map(|_| Counter::new()),
+            feed_left_out: Counter::new(),
+            spans_sent: Counter::new(),
+            spans_dropped: Counter::new(),
+            gauges: Mutex::default(),
+            stopped: Mutex::default(),
+            driver: Mutex::default(),
+            counted: tokio::sync::Mutex::default(),
+        });
+        if watching.is_on() {
+            let of = Arc::clone(&watch);
+            watch.lag.watch(journal, move || of.position(), ends);
+        }
+        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watch
+    }
+
+    /// A driver drives a new machine.
+    pub(in crate::wire) fn drives(&self, driver: &Arc<Driver>) {
+        *lock(&self.driver) = Arc::downgrade(driver);
+        *lock(&self.gauges) = None;
+        *lock(&self.stopped) = None;
+    }
+
+    /// Its machine has stopped, or is driven no more.
+    pub(crate) fn rests(&self) {
+        self.pulse.end();
+    }
+
+    /// It decides nothing any more.
+    pub(crate) fn stops(&self, why: &str) {
+        *lock(&self.stopped) = Some(why.to_owned());
+    }
+
+    /// The journal answered an append after so long.
+    pub(crate) fn appended(&self, took: Duration, error: Option<&AppendError>) {
+        let outcome = match error {
+            None => 0,
+            Some(AppendError::Conflict) => 1,
+            Some(AppendError::Unknown(_)) => 2,
+            Some(AppendError::Refused(_)) => 3,
+        };
+        self.append.took(took);
+        self.appends[outcome].add();
+    }
+
+    /// A heartbeat came.
+    pub(crate) fn heard(&self) {
+        self.heartbeats.add();
+    }
+
+    /// A completion callback had an end.
+    pub(crate) fn called(&self, called: &Called) {
+        let outcome = match called.verdict() {
+            CallbackVerdict::Delivered => 0,
+            CallbackVerdict::Repeat => 1,
+            CallbackVerdict::Ended => 2,
+        };
+        self.callbacks[outcome].add();
+    }
+
+    fn position(&self) -> Position {
+        lock(&self.gauges).map_or(Position(0), |gauges| gauges.standing.position)
+    }
+
+    /// What is counted here.
+    fn own(&self) -> Vec<Sample> {
+        let mut told = self.commands.tell();
+        told.extend([
+            of::CONNECTED.says(self.bus.is_connected()),
+            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
+            of::APPEND.says(self.append.observed()),
+            of::CONVERGENCE.says(self.convergence.observed()),
+            of::HEARTBEATS_RECEIVED.says(self.heartbeats.get()),
+            of::FEED_LEFT_OUT.says(self.feed_left_out.get()),
+        ]);
+        told.extend(by(&of::APPENDS, APPENDS.into_iter().zip(self.appends.iter().map(Counter::get))));
+        told.extend(by(&of::CALLBACKS, CALLBACKS.into_iter().zip(self.callbacks.iter().map(Counter::get))));
+        let spans = [("sent", self.spans_sent.get()), ("dropped", self.spans_dropped.get())];
+        told.extend(by(&of::TRACE_SPANS, spans));
+        let gauges = *lock(&self.gauges);
+        told.push(of::LEADER.says(gauges.is_some_and(|gauges| gauges.standing.leads)));
+        if let Some(gauges) = gauges {
+            let behind = self.lag.behind(gauges.standing.position);
+            told.extend([
+                of::POSITION.says(gauges.standing.position.0),
+                of::LAG_ENTRIES.says(behind.entries),
+                of::LAG.says(behind.since.as_secs_f64()),
+                of::MASS_LOSS_GUARD.says(gauges.guards_mass_loss),
+                of::COMMANDS_WAITING.says(gauges.commands_waiting),
+                of::ENTRIES_IN_FLIGHT.says(gauges.entries_in_flight),
+            ]);
+        }
+        told
+    }
+
+    /// What the World holds, in numbers. Nothing while nobody shows it.
+    async fn of_world(&self) -> Vec<Sample> {
+        let mut counted = self.counted.lock().await;
+        if counted.as_ref().is_none_or(|counted| counted.until <= Instant::now()) {
+            *counted = self.count().await;
+        }
+        counted.as_ref().map(tell_world).unwrap_or_default()
+    }
+
+    /// Counts, off the deciding thread.
+    async fn count(&self) -> Option<Counted> {
+        let driver = lock(&self.driver).upgrade()?;
+        let (picture, observed): (Picture, Box<Observed>) =
+            timeout(SHOWN, driver.picture()).await.ok().flatten()?;
+        let counting = tokio::task::spawn_blocking(move || {
+            let begin = Instant::now();
+            let figures = Figures::of(&picture, &observed);
+            Counted {
+                until: Instant::now() + FRESH.max(begin.elapsed() * COUNTING),
+                figures,
+                set_aside: observed.set_aside.count,
+                found_by_convergence: picture.found_by_convergence(),
+            }
+        });
+        counting.await.ok()
+    }
+}
+
+impl Source for BbsWatch {
+    fn service(&self) -> Service {
+        Service::Bbs
+    }
+
+    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+        Box::pin(async {
+            let mut told = self.own();
+            told.extend(self.of_world().await);
+            told
+        })
+    }
+
+    fn hangs(&self) -> Option<String> {
+        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+    }
+
+    fn lacks(&self) -> Saying<'_, Vec<String>> {
+        Box::pin(async {
+            let mut wrong: Vec<String> = self.hangs().into_iter().collect();
+            if !self.bus.is_connected() {
+                wrong.push("no connection to a NATS server".to_owned());
+            }
+            if let Some(why) = &*lock(&self.stopped) {
+                wrong.push(format!("it decides nothing any more: {why}"));
+            }
+            match *lock(&self.gauges) {
+                Some(gauges) if gauges.caught_up => {
+                    wrong.extend(self.lag.behind(gauges.standing.position).wrong());
+                }
+                Some(gauges) => {
+                    let position = gauges.standing.position;
+                    wrong.push(format!(
+                        "it is still reading the journal, and has come to position {position}"
+                    ));
+                }
+                None => wrong.push("it is still reading the journal".to_owned()),
+            }
+            wrong
+        })
+    }
+}
+
+/// Looks on while the machine of a BBS is driven.
+#[derive(Debug)]
+pub(crate) struct BbsOnlooker<'a> {
+    watch: &'a BbsWatch,
+    looks: u64,
+    /// Since when everything is looked through.
+    looking: Option<Instant>,
+}
+
+impl std::fmt::Debug for BbsWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BbsWatch").finish_non_exhaustive()
+    }
+}
+
+impl<'a> BbsOnlooker<'a> {
+    pub(crate) const fn new(watch: &'a BbsWatch) -> Self {
+        Self { watch, looks: 0, looking: None }
+    }
+}
+
+impl Onlooker<Bbs> for BbsOnlooker<'_> {
+    fn acted(&mut self, machine: &Bbs, began: Instant) {
+        let gauges = machine.gauges();
+        if gauges.looks > self.looks {
+            self.watch.convergence.took(self.looking.take().unwrap_or(began).elapsed());
+            self.looks = gauges.looks;
+        }
+        if gauges.looking {
+            self.looking.get_or_insert(began);
+        }
+        *lock(&self.watch.gauges) = Some(gauges);
+        self.watch.pulse.turn();
+    }
+}
+
+/// A sample for each value of the one label of a metric.
+pub(super) fn by(
+    family: &'static Family,
+    values: impl IntoIterator<Item = (&'static str, u64)>,
+) -> impl Iterator<Item = Sample> {
+    let label = family.labels.first().copied().unwrap_or_default();
+    values.into_iter().map(move |(name, value)| family.is(vec![(label, name.to_owned())], value))
+}
+
+fn tell_world(counted: &Counted) -> Vec<Sample> {
+    let Counted { figures, set_aside, found_by_convergence, .. } = counted;
+    let counts = figures.counts;
+    let mut told = vec![
+        of::PROCESSES_DESIRED.says(counts.processes),
+        of::PROCESSES_CRASHING.says(figures.processes_crashing),
+        of::INSTANCES_DESIRED.says(figures.instances_desired),
+        of::INSTANCES_MISSING.says(figures.instances_missing),
+        of::INSTANCES_EXTRA.says(figures.instances_extra),
+        of::INSTANCES_UNPLACED.says(figures.instances_unplaced),
+        of::INSTANCES_EVACUATING.says(counts.instances.evacuating),
+        of::TASKS_UNPLACED.says(figures.tasks_unplaced),
+        of::DOMAINS_FRESH.says(figures.domains_fresh),
+        of::FOUND_BY_CONVERGENCE.says(*found_by_convergence),
+        of::ENTRIES_SET_ASIDE.says(*set_aside),
+    ];
+    let lower = |name: &str| name.to_lowercase();
+    let instances = InstanceState::ALL.map(|state| (lower(state.as_str()), counts.instances.of(state)));
+    told.extend(instances.map(|(state, count)| of::INSTANCES.is(vec![("state", state)], count)));
+    let tasks = TaskState::ALL.map(|state| (lower(state.as_str()), counts.tasks.of(state)));
+    told.extend(tasks.map(|(state, count)| of::TASKS.is(vec![("state", state)], count)));
+    let cells = CellState::ALL.map(|state| (state, figures.cells.get(&state).copied().unwrap_or_default()));
+    told.extend(cells.map(|(state, count)| of::CELLS.is(vec![("state", lower(state.as_str()))], count)));
+    let evaluations = counts.evaluations;
+    told.extend(by(
+        &of::EVALUATIONS,
+        [
+            ("pending", evaluations.pending),
+            ("blocked", evaluations.blocked),
+            ("complete", evaluations.complete),
+            ("failed", evaluations.failed),
+            ("canceled", evaluations.canceled),
+        ],
+    ));
+    let rollouts = figures.rollouts;
+    told.extend(by(
+        &of::ROLLOUTS,
+        [("rolling", rollouts.rolling), ("paused", rollouts.paused), ("stalled", rollouts.stalled)],
+    ));
+    told.extend(figures.present.iter().flat_map(|(id, cell)| {
+        let missed = cell.heard.map_or(0, |ago| ago.as_secs() / HEARTBEAT.as_secs());
+        let of_cell = |family: &'static Family, value: u64| family.is(vec![("cell", id.to_string())], value);
+        let Resources { memory_mb, disk_mb, containers, .. } = cell.total;
+        let used = cell.used;
+        [
+            of_cell(&of::CELL_MEMORY_CAPACITY, memory_mb.saturating_mul(MIB)),
+            of_cell(&of::CELL_MEMORY_USED, used.memory_mb.saturating_mul(MIB)),
+            of_cell(&of::CELL_DISK_CAPACITY, disk_mb.saturating_mul(MIB)),
+            of_cell(&of::CELL_DISK_USED, used.disk_mb.saturating_mul(MIB)),
+            of_cell(&of::CELL_CONTAINERS_CAPACITY, containers.into()),
+            of_cell(&of::CELL_CONTAINERS_USED, used.containers.into()),
+            of_cell(&of::CELL_HEARTBEATS_MISSED, missed),
+        ]
+    }));
+    told
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,134 @@
+//! How far who follows the journal is behind it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use journal::Journal;
+use schemas::Position;
+use tokio::time::{Instant, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::chain;
+
+/// Who is so many entries behind doesn't do its work.
+const BEHIND: u64 = 1_000;
+/// How often the journal is asked where it ends, and how long it may take to answer.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What is known of the journal's end.
+#[derive(Debug, Default)]
+pub(super) struct Lag {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    end: Position,
+    /// What is to be reached, and since when.
+    target: Option<(Position, Instant)>,
+    /// Why the journal was not asked, or did not answer.
+    failed: Option<String>,
+}
+
+/// How far somebody is behind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Behind {
+    pub(super) entries: u64,
+    pub(super) since: Duration,
+    /// Why nobody knows.
+    pub(super) failed: Option<String>,
+}
+
+impl Lag {
+    /// Asks the journal where it ends, again and again.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        journal: Journal,
+        position: impl Fn() -> Position + Send + 'static,
+        ends: CancellationToken,
+    ) {
+        let lag = Arc::clone(self);
+        let looks = async move {
+            let mut looks = interval(LOOK);
+            loop {
+                looks.tick().await;
+                let end = match timeout(LOOK, journal.end()).await {
+                    Ok(end) => end.map_err(|error| chain(&error)),
+                    Err(_) => Err(format!("no answer within {LOOK:?}")),
+                };
+                lag.found(end, position(), Instant::now());
+            }
+        };
+        tokio::spawn(async move { ends.run_until_cancelled(looks).await });
+    }
+
+    fn found(&self, end: Result<Position, String>, position: Position, now: Instant) {
+        let mut seen = self.lock();
+        match end {
+            Ok(end) => {
+                seen.failed = None;
+                // A replica may answer that knows less.
+                seen.end = seen.end.max(end);
+            }
+            Err(why) => seen.failed = Some(why),
+        }
+        if seen.target.is_none_or(|(target, _)| position >= target) {
+            seen.target = (position < seen.end).then_some((seen.end, now));
+        }
+    }
+
+    /// How far who stands there is behind.
+    pub(super) fn behind(&self, position: Position) -> Behind {
+        let seen = self.lock();
+        let since = seen.target.filter(|(target, _)| position < *target).map(|(_, since)| since.elapsed());
+        Behind {
+            entries: seen.end.0.saturating_sub(position.0),
+            since: since.unwrap_or_default(),
+            failed: seen.failed.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Behind {
+    /// What of that keeps who is behind from doing its work.
+    pub(super) fn wrong(&self) -> Option<String> {
+        if let Some(why) = &self.failed {
+            return Some(format!("the journal doesn't say where it ends: {why}"));
+        }
+        (self.entries >= BEHIND).then(|| format!("{} entries behind the journal", self.entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_counted_from_when_the_end_was_seen_that_is_not_reached() {
+        let lag = Lag::default();
+        let found =
+            |end: u64, position: u64| lag.found(Ok(Position(end)), Position(position), Instant::now());
+        let behind = |position: u64| {
+            let Behind { entries, since, .. } = lag.behind(Position(position));
+            (entries, since.as_secs())
+        };
+        found(10, 10);
+        assert_eq!(behind(10), (0, 0));
+        found(30, 20);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!((behind(20), behind(29), behind(30)), ((10, 5), (1, 5), (0, 0)));
+        found(50, 29);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(behind(29), (21, 10), "what was seen first counts");
+        found(50, 30);
+        assert_eq!(behind(30), (20, 0), "that was reached, and the next one is to be");
+        lag.found(Err("gone".into()), Position(30), Instant::now());
+        assert!(lag.behind(Position(30)).wrong().unwrap().ends_with("gone"));
+        found(1_030, 30);
+        assert_eq!(lag.behind(Position(30)).wrong().as_deref(), Some("1000 entries behind the journal"));
+    }
+}

@@ -1,0 +1,108 @@
+//! What a projector tells whoever watches it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use journal::Journal;
+use metrics::catalogue as of;
+use metrics::family::{Sample, Service};
+use metrics::page::{Saying, Source};
+use schemas::Position;
+use tokio_util::sync::CancellationToken;
+
+use super::Watching;
+use super::lag::Lag;
+
+/// What a projector has done.
+#[derive(Debug)]
+pub(crate) struct ProjectorWatch {
+    refused: Arc<AtomicU64>,
+    lag: Arc<Lag>,
+    /// Where its tables stand, once it has some.
+    position: Mutex<Option<Position>>,
+    /// What it can't read.
+    stopped: Mutex<Option<String>>,
+}
+
+impl ProjectorWatch {
+    /// Begins to watch a projector, and to tell whoever watches.
+    pub(crate) fn begin(
+        watching: &Watching,
+        journal: Journal,
+        refused: Arc<AtomicU64>,
+        ends: CancellationToken,
+    ) -> Arc<Self> {
+        let watch = Arc::new(Self {
+            refused,
+            lag: Arc::default(),
+            position: Mutex::default(),
+            stopped: Mutex::default(),
+        });
+        if watching.is_on() {
+            let of = Arc::clone(&watch);
+            watch.lag.watch(journal, move || of.position().unwrap_or_default(), ends);
+        }
+        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watch
+    }
+
+    /// Its tables stand there.
+    pub(crate) fn stands_at(&self, position: Position) {
+        *lock(&self.position) = Some(position);
+    }
+
+    /// It has begun, or can't go on for this reason.
+    pub(crate) fn stops(&self, why: Option<String>) {
+        *lock(&self.stopped) = why;
+    }
+
+    fn position(&self) -> Option<Position> {
+        *lock(&self.position)
+    }
+}
+
+impl Source for ProjectorWatch {
+    fn service(&self) -> Service {
+        Service::Projector
+    }
+
+    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+        let position = self.position();
+        let behind = self.lag.behind(position.unwrap_or_default());
+        let mut told = vec![
+            of::CONNECTED.says(behind.failed.is_none()),
+            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
+            of::DEAD_LETTERS.says(lock(&self.stopped).is_some()),
+        ];
+        if let Some(position) = position {
+            told.extend([
+                of::PROJECTION_POSITION.says(position.0),
+                of::PROJECTION_LAG_ENTRIES.says(behind.entries),
+                of::PROJECTION_LAG.says(behind.since.as_secs_f64()),
+            ]);
+        }
+        Box::pin(std::future::ready(told))
+    }
+
+    fn hangs(&self) -> Option<String> {
+        None
+    }
+
+    fn lacks(&self) -> Saying<'_, Vec<String>> {
+        let mut wrong = vec![];
+        if let Some(why) = &*lock(&self.stopped) {
+            wrong.push(why.clone());
+        }
+        match self.position() {
+            Some(position) => wrong.extend(self.lag.behind(position).wrong()),
+            None => wrong.push(
+                "it has no tables: its database doesn't answer, or another projector writes them".to_owned(),
+            ),
+        }
+        Box::pin(std::future::ready(wrong))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,209 @@
+//! What a rep tells whoever watches it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bus::Bus;
+use metrics::catalogue as of;
+use metrics::counted::{Counter, Histogram};
+use metrics::family::{Family, Sample, Service};
+use metrics::page::{Saying, Source};
+use metrics::pulse::Pulse;
+use rep::{ContainerCounts, Input, Rep};
+use schemas::container::{Container, ContainerState};
+use schemas::message::Heartbeat;
+use schemas::names::{CellId, InstanceGuid};
+use tokio::time::Instant;
+
+use super::Watching;
+use super::bbs::by;
+use crate::wire::drive::Onlooker;
+
+/// How often the containers are counted, at the most.
+const COUNTED: Duration = Duration::from_secs(1);
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// What a rep counts. It outlives its machines.
+#[derive(Debug)]
+pub(crate) struct RepWatch {
+    cell: CellId,
+    bus: Bus,
+    refused: Arc<AtomicU64>,
+    pulse: Pulse,
+    attached: AtomicBool,
+    heartbeats: Counter,
+    start: Histogram,
+    /// Containers that were told to run and don't yet, and since when.
+    starting: Mutex<BTreeMap<InstanceGuid, Instant>>,
+    beat: Mutex<Option<Heartbeat>>,
+    containers: Mutex<ContainerCounts>,
+}
+
+impl RepWatch {
+    /// Begins to watch a rep, and to tell whoever watches.
+    pub(crate) fn begin(watching: &Watching, cell: CellId, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
+        let watch = Arc::new(Self {
+            cell,
+            bus,
+            refused,
+            pulse: Pulse::default(),
+            attached: AtomicBool::new(false),
+            heartbeats: Counter::new(),
+            start: Histogram::of_seconds(),
+            starting: Mutex::default(),
+            beat: Mutex::default(),
+            containers: Mutex::default(),
+        });
+        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watch
+    }
+
+    /// It speaks for its cell from now on, or no longer.
+    pub(crate) fn attached(&self, so: bool) {
+        self.attached.store(so, Ordering::Relaxed);
+        if !so {
+            self.pulse.end();
+            lock(&self.starting).clear();
+        }
+    }
+
+    /// A container is told to run.
+    pub(crate) fn runs(&self, guid: InstanceGuid) {
+        lock(&self.starting).insert(guid, Instant::now());
+    }
+
+    /// A container is deleted.
+    pub(crate) fn deletes(&self, guid: InstanceGuid) {
+        lock(&self.starting).remove(&guid);
+    }
+
+    /// It beats.
+    pub(crate) fn beats(&self, beat: &Heartbeat) {
+        self.heartbeats.add();
+        *lock(&self.beat) = Some(beat.clone());
+    }
+
+    fn changed(&self, container: &Container) {
+        let runs = match &container.state {
+            ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => return,
+            ContainerState::Running(_) => true,
+            ContainerState::Completed(_) => false,
+        };
+        if let Some(since) = lock(&self.starting).remove(&container.instance_guid).filter(|_| runs) {
+            self.start.took(since.elapsed());
+        }
+    }
+}
+
+impl Source for RepWatch {
+    fn service(&self) -> Service {
+        Service::Rep
+    }
+
+    fn cell(&self) -> Option<String> {
+        Some(self.cell.to_string())
+    }
+
+    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+        let mut told = vec![
+            of::CONNECTED.says(self.bus.is_connected()),
+            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
+            of::ATTACHED.says(self.attached.load(Ordering::Relaxed)),
+            of::HEARTBEATS_SENT.says(self.heartbeats.get()),
+            of::CONTAINER_START.says(self.start.observed()),
+        ];
+        let ContainerCounts { reserved, initializing, created, running, completed } = *lock(&self.containers);
+        let states = [
+            ("reserved", reserved),
+            ("initializing", initializing),
+            ("created", created),
+            ("running", running),
+            ("completed", completed),
+        ];
+        told.extend(by(&of::CONTAINERS, states.map(|(state, count)| (state, count.into()))));
+        if let Some(beat) = &*lock(&self.beat) {
+            let bytes = |family: &'static Family, mib: u64| family.says(mib.saturating_mul(MIB));
+            let (total, free) = (beat.presence.total, beat.free);
+            told.extend([
+                bytes(&of::REP_MEMORY_CAPACITY, total.memory_mb),
+                bytes(&of::REP_MEMORY_FREE, free.memory_mb),
+                bytes(&of::REP_DISK_CAPACITY, total.disk_mb),
+                bytes(&of::REP_DISK_FREE, free.disk_mb),
+                of::REP_CONTAINERS_CAPACITY.says(total.containers),
+                of::REP_CONTAINERS_FREE.says(free.containers),
+                of::HEALTHY.says(beat.unhealthy.is_none()),
+                of::EVACUATING.says(beat.evacuating),
+            ]);
+        }
+        Box::pin(std::future::ready(told))
+    }
+
+    fn hangs(&self) -> Option<String> {
+        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+    }
+
+    fn lacks(&self) -> Saying<'_, Vec<String>> {
+        let mut wrong: Vec<String> = self.hangs().into_iter().collect();
+        if !self.bus.is_connected() {
+            wrong.push("no connection to a NATS server".to_owned());
+        }
+        if !self.attached.load(Ordering::Relaxed) {
+            let why = "it doesn't speak for its cell: no BBS has answered yet, or another rep does";
+            wrong.push(why.to_owned());
+        }
+        if let Some(why) = lock(&self.beat).as_ref().and_then(|beat| beat.unhealthy.clone()) {
+            wrong.push(format!("its self-test fails: {why}"));
+        }
+        Box::pin(std::future::ready(wrong))
+    }
+}
+
+/// Looks on while the machine of a rep is driven.
+#[derive(Debug)]
+pub(crate) struct RepOnlooker<'a> {
+    watch: &'a RepWatch,
+    counted: Option<Instant>,
+}
+
+impl<'a> RepOnlooker<'a> {
+    pub(crate) const fn new(watch: &'a RepWatch) -> Self {
+        Self { watch, counted: None }
+    }
+}
+
+impl Onlooker<Rep> for RepOnlooker<'_> {
+    fn takes(&mut self, input: &Input) {
+        match input {
+            Input::Container(container) => self.watch.changed(container),
+            Input::Containers(_)
+            | Input::Perform { .. }
+            | Input::Stop(_)
+            | Input::Cancel(_)
+            | Input::Evacuate { .. }
+            | Input::Uncordon { .. }
+            | Input::State { .. }
+            | Input::Reported { .. }
+            | Input::Records { .. }
+            | Input::Elected
+            | Input::SelfTested(_)
+            | Input::Turn
+            | Input::Tick => {}
+        }
+    }
+
+    fn acted(&mut self, machine: &Rep, _: Instant) {
+        let now = Instant::now();
+        if self.counted.is_none_or(|counted| now.duration_since(counted) >= COUNTED) {
+            *lock(&self.watch.containers) = machine.containers();
+            self.counted = Some(now);
+        }
+        self.watch.pulse.turn();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
