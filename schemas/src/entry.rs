@@ -193,6 +193,12 @@ impl Event {
         if let Self::Domain(event) = self { Some(event) } else { None }
     }
 
+    /// What happened to an evaluation, if to one.
+    #[must_use]
+    pub const fn as_evaluation(&self) -> Option<&evaluation::Event> {
+        if let Self::Evaluation(event) = self { Some(event) } else { None }
+    }
+
     /// What happened to a cell, if to one.
     #[must_use]
     pub const fn as_cell(&self) -> Option<&cell::Event> {

@@ -92,6 +92,11 @@ pub const PATH_BYTES: usize = 4096;
 pub const USER_BYTES: usize = 256;
 /// Longest URL, in bytes.
 pub const URL_BYTES: usize = 8 * 1024;
+/// Entries that wait to be told to the log of a BBS's program and to a collector of traces; more are left out.
+pub const DECIDED_WAITING: usize = 4_096;
+/// Decisions, chains and evaluations, of each the newest, that are known to who makes spans.
+pub const TRACES_KNOWN: usize = 65_536;
+
 /// Longest `traceparent`, in bytes.
 pub const TRACE_BYTES: usize = 256;
 /// Most definitions that a process keeps.

@@ -36,7 +36,7 @@ use crate::error::{ServiceError, chain};
 use crate::host;
 use crate::local::{Kind, Local, Own, Roles, end_leftovers};
 use crate::serve::{self, GivenAttributes, IsolationArg};
-use crate::watched::MetricsArgs;
+use crate::watched::{MetricsArgs, TracesArgs};
 use crate::wire;
 use crate::wire::ended::Ended;
 use crate::wire::past::Cache;
@@ -81,6 +81,8 @@ pub(crate) struct DevArgs {
     pub(crate) paused: bool,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) traces: TracesArgs,
 }
 
 /// What is said of one cell, or of all.
@@ -163,7 +165,7 @@ pub(crate) async fn run(
     let shown =
         Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
-    let mut local = start(&journal, &bus, &folder, &watching)?;
+    let mut local = start(&journal, &bus, &folder, (&watching, &args.traces))?;
     let tables = Projected::start(&journal, &folder, &watching);
     // Cells that begin before somebody listens to them would say so only once more a while later.
     let mut result = tokio::select! {
@@ -282,12 +284,13 @@ fn start(
     journal: &Journal,
     bus: &InProcess,
     folder: &Folder,
-    watching: &Watching,
+    (watching, traces): (&Watching, &TracesArgs),
 ) -> Result<Local, ServiceError> {
     let service = ServiceId::new("local")?;
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
     let cache = Some(Cache::usual(folder.path().join(PAST)));
-    let own = Own { keys: keys(folder)?, cache, watching: watching.clone() };
+    let traces = traces.otlp.clone();
+    let own = Own { keys: keys(folder)?, cache, watching: watching.clone(), traces };
     Local::start(journal, bbs, auctioneer, Duration::ZERO, own)
 }
 

@@ -54,7 +54,7 @@ fn start(service: Service, global: &Global) -> Result<Exit, Failure> {
             "info,async_nats=warn"
         }
     };
-    telemetry::start(global.log.as_deref(), default, telemetry::Format::Text)
+    telemetry::start(global.log.as_deref(), default, global.log_format.into())
         .map_err(|error| Failure::usage(error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::callback::allow::Allowed;
 use crate::error::{ServiceError, chain};
+use crate::otlp::Collector;
 use crate::serve::{identity, shim_command};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
@@ -66,6 +67,8 @@ pub(crate) struct Own {
     pub(crate) cache: Option<Cache>,
     /// Who watches its services.
     pub(crate) watching: Watching,
+    /// Where spans of what is decided are sent, if anywhere.
+    pub(crate) traces: Option<Collector>,
 }
 
 /// A running cluster.
@@ -145,8 +148,8 @@ impl Local {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let Own { keys, cache, watching } = own;
-        let lines = bbs::Lines::within(journal.clone(), bus, cache);
+        let Own { keys, cache, watching, traces } = own;
+        let lines = bbs::Lines { traces, ..bbs::Lines::within(journal.clone(), bus, cache) };
         // Whoever is on this host may be called: all of the cluster is, and whoever desires something of it.
         let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;
         let watched = (lines.bus.clone(), journal.clone());

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::callback::allow::Rule;
 use crate::cli::words::{Invalid, number};
 use crate::error::{ServiceError, chain};
-use crate::watched::MetricsArgs;
+use crate::watched::{MetricsArgs, TracesArgs};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
@@ -83,6 +83,8 @@ pub(crate) struct BbsArgs {
     pub(crate) keys: KeysArgs,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
+    #[command(flatten)]
+    pub(crate) traces: TracesArgs,
 }
 
 /// Where snapshots of what the log said are cached.
@@ -366,7 +368,8 @@ pub(crate) async fn run_bbs(
         }
         None => tracing::warn!(%id, "nobody can ask about the past: no HOME is set, and --cache isn't given"),
     }
-    let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history, cache };
+    let traces = args.traces.otlp.clone();
+    let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history, cache, traces };
     let watched = (lines.bus.clone(), lines.history.clone());
     let watch = BbsWatch::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
     let durability = lines.journal.durability();

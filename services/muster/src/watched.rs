@@ -8,6 +8,7 @@ use metrics::server;
 
 use crate::cli::words::Invalid;
 use crate::error::ServiceError;
+use crate::otlp::Collector;
 use crate::wire::watching::Watching;
 
 /// Where metrics and probes are served.
@@ -15,7 +16,16 @@ use crate::wire::watching::Watching;
 pub(crate) struct MetricsArgs {
     /// Serve /metrics, /livez and /readyz at this address, as 127.0.0.1:9464
     #[arg(long = "metrics", value_name = "ADDR", value_parser = parse, env = "MUSTER_METRICS")]
-    address: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
+}
+
+/// Where traces are sent.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TracesArgs {
+    #[arg(
+        help = "While it leads, send a span of each decision to this collector of OpenTelemetry traces, as http://127.0.0.1:4318",
+        long, value_name = "URL", value_parser = Collector::parse, env = "MUSTER_OTLP")]
+    pub(crate) otlp: Option<Collector>,
 }
 
 fn parse(text: &str) -> Result<SocketAddr, Invalid> {
@@ -34,7 +44,7 @@ impl MetricsArgs {
     /// # Errors
     /// The address can't be had.
     pub(crate) async fn open(&self) -> Result<Watching, ServiceError> {
-        let Some(address) = self.address else { return Ok(Watching::default()) };
+        let Some(address) = self.metrics else { return Ok(Watching::default()) };
         let page = Page::new(env!("CARGO_PKG_VERSION"));
         let bound = server::serve(page.clone(), address).await?;
         tracing::info!("metrics are served at http://{bound}/metrics");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use audit::checkpoint::PublicKey;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
+use runtime::telemetry;
 use schemas::Position;
 use schemas::limits::{GREATEST_PRIORITY, INSTANCES, LEAST_PRIORITY};
 use schemas::names::{
@@ -22,9 +23,10 @@ use super::moment::{self, At, Shown};
 use super::projection::{OfDatabase, ProjectionVerb};
 use super::reconcile::ReconcileArgs;
 use super::replay::ReplayArgs;
-use super::trace::{Collector, Sought};
+use super::trace::Sought;
 use super::what_if::WhatIfArgs;
 use super::words::{Invalid, number, parse_duration};
+use crate::otlp::Collector;
 use crate::serve::parse_replicas;
 
 /// What may stand before or behind every command.
@@ -92,6 +94,35 @@ pub(crate) struct Global {
         value_name = "FILTER"
     )]
     pub(crate) log: Option<String>,
+    /// How the program itself writes what it says: lines for people, or a JSON object a line
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        env = "MUSTER_LOG_FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How the program writes what it says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+impl From<LogFormat> for telemetry::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
 }
 
 /// How the connection to the NATS server is encrypted.

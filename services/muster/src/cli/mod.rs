@@ -92,7 +92,7 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
         return complete::<Whole>(shell);
     }
     // What the client has to say belongs to its answer: only what the user should know of is shown.
-    telemetry::start(global.log.as_deref(), "muster=warn", telemetry::Format::Text)
+    telemetry::start(global.log.as_deref(), "muster=warn", global.log_format.into())
         .map_err(|error| Failure::usage(error.to_string()))?;
     // Tables are written while they are folded.
     let of_tables = matches!(command, Command::Projection(_));

@@ -1,16 +1,20 @@
 //! `muster trace`: everything that one command caused, from the log, however long ago it was.
 //!
 //! The log is read twice, and nothing is kept of it but what is wanted: first for what the id names, then for the decisions
-//! of that chain. [`tree`] makes the tree of them, and [`otlp`] spans of the tree.
+//! of that chain. [`tree`] makes the tree of them, and [`otlp`] spans of the tree: for those it is read once more if something of
+//! the chain joined an evaluation that is not of it.
 
 mod otlp;
 mod sought;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use client::Client;
 use schemas::Position;
+use schemas::entry::Event;
+use schemas::names::EvaluationId;
 
 use super::args::{Format, Global};
 use super::connect::connect;
@@ -18,8 +22,9 @@ use super::events::{self, Decided, decided};
 use super::failure::Failure;
 use super::output::{self, Output};
 use super::table::Table;
+use crate::otlp::span::joined;
+use crate::otlp::{Collector, Known};
 
-pub(crate) use otlp::Collector;
 pub(crate) use sought::Sought;
 use sought::{Hits, Target};
 
@@ -33,9 +38,40 @@ pub(crate) async fn run(id: Sought, to: Option<&Collector>, global: &Global) -> 
         Format::Json | Format::Jsonl => output.rows(&steps, |_, _| Table::default())?,
     }
     match to {
-        Some(collector) => otlp::send(collector, &steps, global.timeout).await,
+        Some(collector) => {
+            let known = evaluations(&client, &steps).await?;
+            otlp::send(collector, &steps, known, global.timeout).await
+        }
         None => Ok(()),
     }
+}
+
+/// Where the evaluations began that something of a chain joined, and that are not of it.
+async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<Known, Failure> {
+    let mut known = Known::at_most(usize::MAX);
+    steps.iter().for_each(|step| known.learn(&step.decision));
+    let joined = steps.iter().flat_map(|step| joined(&step.decision));
+    let mut sought: BTreeSet<EvaluationId> = joined.filter(|id| known.begun(*id).is_none()).collect();
+    if sought.is_empty() {
+        return Ok(known);
+    }
+    events::each(client, Position(0), None, |entry| {
+        for Decided { decision, .. } in decided(vec![entry]) {
+            // The chain may belong to a client's trace, which its first decision says.
+            if decision.traceparent.is_some() {
+                known.learn(&decision);
+            }
+            for event in decision.events.iter().filter_map(Event::as_evaluation) {
+                // The first that speaks of it is the one that it began with.
+                if sought.remove(&event.evaluation(decision.id)) {
+                    known.learn(&decision);
+                }
+            }
+        }
+        Ok(if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })
+    .await?;
+    Ok(known)
 }
 
 /// What an id names.

@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::beating::{Beating, LeaderBeats};
 use super::budget::{Budgets, Ticket};
+use super::decided::{self, Decided, Folded};
 use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::feed::{self, Fed, Feed};
@@ -47,6 +48,7 @@ use super::{inbox, setting_aside};
 use crate::callback::Caller;
 use crate::callback::allow::Allowed;
 use crate::error::chain;
+use crate::otlp::Collector;
 
 /// Reads of the journal at once for who asks what happened.
 const SCANS_AT_ONCE: usize = 8;
@@ -103,12 +105,14 @@ pub(crate) struct Lines {
     pub(crate) history: Journal,
     /// Where snapshots of the past are cached; none: nobody asks about the past.
     pub(crate) cache: Option<Cache>,
+    /// Where spans of what is decided are sent, if anywhere.
+    pub(crate) traces: Option<Collector>,
 }
 
 impl Lines {
     /// Where nothing is connected by a network one line of each kind is enough.
     pub(crate) fn within(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
-        Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache }
+        Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache, traces: None }
     }
 }
 
@@ -148,6 +152,8 @@ pub(super) struct Driver {
     refusals: mpsc::Sender<(ReplyTo, Refusal)>,
     /// What tells whoever listens.
     feed: Feed,
+    /// What tells people and a collector of traces.
+    decided: Decided,
     /// What answers queries.
     pub(super) reading: Reading,
     /// What answers questions about the past.
@@ -227,6 +233,7 @@ async fn run_machine(
     let (inputs, happened) = mpsc::channel(INPUTS);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
     let (feed, fed) = Feed::new();
+    let (decided, folded) = Decided::new(lines.traces.is_some());
     let mut inbox = Inputs { happened, asked: Arc::default() };
     let ends = stop.child_token();
     let beating = Beating::new(lines.bus.clone(), Role::Bbs, who.clone());
@@ -241,6 +248,7 @@ async fn run_machine(
         budgets: Budgets::new(),
         refusals,
         feed,
+        decided,
         reading: Reading::default(),
         scans: Semaphore::new(SCANS_AT_ONCE),
         caller: own.caller,
@@ -267,7 +275,7 @@ async fn run_machine(
     }
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let watching = tokio::spawn(Arc::clone(&driver).watch_connection());
-    answer_beside(&driver, refused, fed);
+    answer_beside(&driver, refused, (fed, folded));
     let watch = Arc::clone(&driver.watch);
     watch.drives(&driver);
     drive(
@@ -313,10 +321,12 @@ async fn end(
 fn answer_beside(
     driver: &Arc<Driver>,
     refused: mpsc::Receiver<(ReplyTo, Refusal)>,
-    fed: mpsc::Receiver<Fed>,
+    (fed, folded): (mpsc::Receiver<Fed>, mpsc::Receiver<Folded>),
 ) {
     tokio::spawn(Arc::clone(driver).say_refusals(refused));
     tokio::spawn(feed::tell(driver.lines.queries.clone(), fed, driver.ends.clone()));
+    let (traces, watch) = (driver.lines.traces.clone(), Arc::clone(&driver.watch));
+    tokio::spawn(decided::tell(folded, traces, watch, driver.ends.clone()));
     for kind in [reading::Kind::Rows, reading::Kind::Records] {
         (0..reading::threads()).for_each(|_| drop(tokio::spawn(Arc::clone(driver).read(kind))));
     }
@@ -385,7 +395,7 @@ impl Driver {
     /// Remembers why a message doesn't count, for whoever reads the log.
     fn explain(&self, none: MalformedEntry) {
         let MalformedEntry { position, subject, why } = none;
-        tracing::warn!("position {position} on {subject} is set aside: {why}");
+        tracing::warn!(%position, "position {position} on {subject} is set aside: {why}");
         let mut all = lock(&self.set_aside);
         all.insert(position, why);
         if all.len() > SET_ASIDE_EXPLAINED {
@@ -496,6 +506,7 @@ impl Driver {
             Effect::Leading(leads) => self.lead(leads),
             Effect::SetAside(none) => self.explain(none),
             Effect::Feed { cluster, position, entry } => {
+                self.decided.put(position, Arc::clone(&entry), &self.watch);
                 if !self.feed.put(Fed { cluster, position, entry }) {
                     self.watch.feed_left_out.add();
                 }

@@ -6,6 +6,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`drive`] | the loop that drives a machine |
+//! | [`decided`] | what a leading BBS has folded, as lines for people and as spans |
 //! | [`ended`] | why a service ended that nobody told to |
 //! | [`feed`] | every event to whoever listens, while a BBS leads |
 //! | [`following`] | the journal, entry by entry, to a machine |
@@ -29,6 +30,7 @@ pub(crate) mod bbs;
 mod beating;
 mod budget;
 pub(crate) mod containers;
+mod decided;
 pub(crate) mod drive;
 pub(crate) mod ended;
 mod feed;

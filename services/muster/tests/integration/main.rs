@@ -25,6 +25,7 @@
 //! | `bad_log.rs` | logs and folders that must not be worked with |
 //! | `secrets.rs` | secrets, from the client to the container and nowhere else; their keys |
 //! | `status.rs` | who beats now, and how the cluster is |
+//! | `watching.rs` | metrics and probes of every service |
 //! | `trace.rs` | what one command caused, as a tree and as spans |
 //! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
 //! | `proof.rs` | the log as a file and back, replayed, and every change of it found |
@@ -60,4 +61,5 @@ mod support;
 mod tables;
 mod terminal;
 mod trace;
+mod watching;
 mod what_if;

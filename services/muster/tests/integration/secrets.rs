@@ -248,9 +248,11 @@ fn keys_are_rotated_and_forgotten() {
     muster.ok(&format!("secrets init {keys}")).tells(&["is made, with key"]);
     muster.exits(4, &format!("secrets init {keys}")).tells(&["is there already"]);
     let old = muster.json(&format!("secrets list {keys}"))[0]["id"].as_str().unwrap().to_owned();
-    cluster.add_with("bbs-1", &["--secrets", keys, "--log", "trace"]);
-    cluster.add_with("auctioneer-1", &["--log", "trace"]);
-    cluster.add_with("rep-c1", &["--secrets", keys, "--log", "trace"]);
+    let loud = ["--log", "trace", "--log-format", "json"];
+    let with_keys = [["--secrets", keys].as_slice(), &loud].concat();
+    cluster.add_with("bbs-1", &with_keys);
+    cluster.add_with("auctioneer-1", &loud);
+    cluster.add_with("rep-c1", &with_keys);
     cluster.ready(1);
 
     // A client that knows nothing of Muster: its spec is sealed on its way.
@@ -290,7 +292,30 @@ fn keys_are_rotated_and_forgotten() {
         let log = cluster.services[name].said();
         assert!(!log.contains(MARKER), "{name}: {log}");
     }
+    lines_are_json(&cluster);
     nothing_tells(&cluster.place);
+}
+
+/// Each line is an object, and those about a decision say where it stands and what it belongs to.
+fn lines_are_json(cluster: &Cluster) {
+    let desired = cluster.muster().json("trace r1")[0].clone();
+    let (mut about, correlation) = (0, desired["id"].as_str().unwrap());
+    for name in ["bbs-1", "auctioneer-1", "rep-c1"] {
+        for line in cluster.services[name].said().lines() {
+            let said: Value =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{name}: {error}: {line}"));
+            for field in ["timestamp", "level", "target", "message"] {
+                assert!(said[field].is_string(), "{name}: no {field} in {line}");
+            }
+            if said["target"] == "muster::log" && said["position"] == desired["position"].to_string() {
+                assert_eq!(said["correlation"], correlation, "{line}");
+                assert_eq!(said["trace_id"], correlation.replace('-', ""), "{line}");
+                assert_eq!((&said["actor"], &said["aggregate"]), (&"client shop/ci".into(), &"web".into()));
+                about += 1;
+            }
+        }
+    }
+    assert_eq!(about, 1, "one line is about the desire");
 }
 
 fn a_key_takes_over(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {

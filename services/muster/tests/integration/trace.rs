@@ -1,16 +1,18 @@
 //! What one command caused, on real processes: as a tree, as data, and as spans for a collector.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::dev::{Dev, sleeper};
 use crate::support::http::{self, Call};
-use crate::support::{Muster, Place};
+use crate::support::place::so;
+use crate::support::{Cluster, Muster, Place, eventually};
 
-/// A collector, and what it was sent. It takes all at `/v1/traces`, a part at `/partly`, and nothing elsewhere.
+/// A collector, and what it was sent. It takes all at `/v1/traces`, a part at `/partly`, all but the first at `/later`, and
+/// nothing elsewhere.
 struct Collector {
     url: String,
     calls: Arc<Mutex<Vec<Call>>>,
@@ -24,10 +26,15 @@ impl Collector {
         let calls = Arc::new(Mutex::new(vec![]));
         let known = Arc::clone(&calls);
         std::thread::spawn(move || {
+            let mut asked_before = false;
             for connection in listener.incoming().flatten() {
                 let Ok(call) = Call::read(&connection) else { continue };
                 let (status, body) = match call.path.as_str() {
-                    "/v1/traces" => ("200 OK", r#"{"partialSuccess":{}}"#),
+                    "/later" if !std::mem::replace(&mut asked_before, true) => {
+                        drop(http::answer(&connection, "503 Service Unavailable", "later"));
+                        continue;
+                    }
+                    "/v1/traces" | "/later" => ("200 OK", r#"{"partialSuccess":{}}"#),
                     "/partly" => {
                         ("200 OK", r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too old"}}"#)
                     }
@@ -45,6 +52,14 @@ impl Collector {
     fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
+}
+
+/// The spans of what was sent.
+fn spans(calls: &[Call]) -> Vec<Value> {
+    let sent = calls.iter().map(|call| serde_json::from_slice::<Value>(&call.body).unwrap());
+    let spans =
+        sent.map(|sent| sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().clone());
+    spans.flatten().collect()
 }
 
 fn field<'a>(of: &'a Value, name: &str) -> &'a str {
@@ -151,4 +166,91 @@ fn spans_are_sent(muster: &Muster, steps: &[Value]) {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = format!("http://{nobody}");
     muster.exits(5, &format!("trace grow-1 --otlp {nobody}")).tells(&[&nobody, "it doesn't answer"]);
+}
+
+const OUTER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+
+#[test]
+fn a_leader_sends_one_trace_from_a_command_to_running() {
+    let collector = Collector::listen();
+    let mut cluster = Cluster::empty();
+    cluster.add_with("bbs-1", &["--otlp", &format!("{}/later", collector.url)]);
+    cluster.add("auctioneer-1");
+    cluster.add("rep-c1");
+    cluster.ready(1);
+    let (mut plain, muster) = (cluster.plain("ci"), cluster.muster());
+    let desire = |guid: &str, traceparent: Option<String>| {
+        json!({"envelope": {"request_id": guid, "traceparent": traceparent}, "body": {
+            "process_guid": guid, "domain": "shop", "memory_mb": 8,
+            "action": {"run": {"path": "sleep", "args": ["100000"]}}}})
+    };
+    let outer = format!("00-{}-{}-01", OUTER.0, OUTER.1);
+    for (guid, traceparent) in [("alone", None), ("traced", Some(outer))] {
+        let answer = plain.ask_json("muster.client.shop.ci.lrp.desire", &desire(guid, traceparent));
+        assert!(answer["ok"]["position"].is_u64(), "{answer}");
+        muster.runs(guid, 1);
+    }
+    let mut live = vec![];
+    for guid in ["alone", "traced"] {
+        let steps = muster.json(&format!("trace {guid}"));
+        let steps = steps.as_array().unwrap();
+        assert!(steps.len() >= 3, "desired, claimed, started: {steps:#?}");
+        let spans_of = |live: &[Value]| -> Vec<Value> {
+            let of = |span: &&Value| steps.iter().any(|step| *told(span, "muster.decision") == step["id"]);
+            live.iter().filter(of).cloned().collect()
+        };
+        let found = eventually("the spans of a command come", || {
+            live.extend(spans(&collector.calls()));
+            let found = spans_of(&live);
+            so(found.len() == steps.len(), || format!("{} of {} spans", found.len(), steps.len()))?;
+            Ok(found)
+        });
+        it_is_one_trace(&found, (guid == "traced").then_some(OUTER));
+        muster.ok(&format!("trace {guid} --otlp {}", collector.url));
+        let mut again = vec![];
+        eventually("the command sends its spans", || {
+            let calls = collector.calls();
+            let (asked, led): (Vec<_>, Vec<_>) =
+                calls.into_iter().partition(|call| call.path == "/v1/traces");
+            live.extend(spans(&led));
+            again.extend(spans(&asked));
+            so(!again.is_empty(), || "none".to_owned())
+        });
+        let by_id = |spans: Vec<Value>| -> BTreeMap<String, Value> {
+            spans.into_iter().map(|span| (field(&span, "spanId").to_owned(), span)).collect()
+        };
+        assert_eq!(by_id(found), by_id(again), "the log gives the same spans whenever it is asked");
+    }
+    let said = cluster.services["bbs-1"].said();
+    assert!(!said.contains("spans are dropped"), "{said}");
+}
+
+/// What a span says of something.
+fn told<'a>(span: &'a Value, key: &str) -> &'a Value {
+    let mut attributes = span["attributes"].as_array().unwrap().iter();
+    let attribute = attributes.find(|attribute| attribute["key"] == key);
+    attribute.map_or(&Value::Null, |attribute| &attribute["value"]["stringValue"])
+}
+
+/// One root, everything else under something of it, from the desire to RUNNING.
+fn it_is_one_trace(spans: &[Value], outer: Option<(&str, &str)>) {
+    let traces: BTreeSet<&str> = spans.iter().map(|span| field(span, "traceId")).collect();
+    assert_eq!(traces.len(), 1, "{spans:#?}");
+    let ids: BTreeSet<&str> = spans.iter().map(|span| field(span, "spanId")).collect();
+    let of_others: Vec<_> = spans
+        .iter()
+        .filter(|span| !span["parentSpanId"].as_str().is_some_and(|parent| ids.contains(parent)))
+        .collect();
+    let [root] = of_others[..] else { panic!("one span is under none of the others: {spans:#?}") };
+    assert_eq!(root["name"], "desired.desired.v1");
+    let belongs = (root["traceId"].as_str(), root["parentSpanId"].as_str());
+    match outer {
+        Some((trace, span)) => assert_eq!(belongs, (Some(trace), Some(span))),
+        None => assert_eq!(belongs.1, None),
+    }
+    let started = |span: &&Value| {
+        let mut events = span["events"].as_array().unwrap().iter();
+        events.any(|event| field(event, "name").starts_with("actual.started."))
+    };
+    assert_eq!(spans.iter().filter(started).count(), 1, "{spans:#?}");
 }

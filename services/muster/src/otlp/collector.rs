@@ -1,0 +1,179 @@
+//! Who takes spans.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::{Client, Response, StatusCode, Url};
+use serde_json::{Value, json};
+
+use super::span::text;
+use crate::cli::words::{Invalid, count, one_line};
+use crate::error::chain;
+
+/// Spans that are sent at once.
+pub(crate) const BATCH: usize = 512;
+/// How long a collector may take for a batch, unless somebody says otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How much of an answer is read, in bytes.
+const ANSWER: usize = 16 * 1_024;
+/// How much of it is shown, in characters.
+const SHOWN: usize = 200;
+
+/// Who collects traces: the address that spans are sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Collector(Url);
+
+impl Collector {
+    /// Takes the address of a collector; without a path it is that of the standard.
+    ///
+    /// # Errors
+    /// It is no address of an HTTP server.
+    pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
+        let expected = "http:// or https:// with a host, as http://127.0.0.1:4318";
+        let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let mut url = url.ok_or_else(|| Invalid::new("address of a collector", text, expected))?;
+        if url.path() == "/" {
+            url.set_path("/v1/traces");
+        }
+        Ok(Self(url))
+    }
+
+    /// Sends spans at once, at most [`BATCH`] of them.
+    pub(crate) async fn take(&self, http: &Client, spans: &[Value]) -> Result<(), Untaken> {
+        let body = request(spans).to_string();
+        let call = http.post(self.0.clone()).header("content-type", "application/json").body(body);
+        let answer = call.send().await.map_err(|error| Untaken::Silent(chain(&error.without_url())))?;
+        taken(answer).await
+    }
+}
+
+impl fmt::Display for Collector {
+    /// Without what is nobody's business.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut url = self.0.clone();
+        if url.password().is_some() && url.set_password(None).is_err() {
+            return f.write_str("the collector");
+        }
+        url.fmt(f)
+    }
+}
+
+/// Why spans were not taken, or not all of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Untaken {
+    /// Nobody answers there.
+    #[error("it doesn't answer: {0}")]
+    Silent(String),
+    /// It answers that it doesn't take them.
+    #[error("it answered {0}{1}")]
+    Answered(StatusCode, String),
+    /// It took the others.
+    #[error("it rejected {}: {why}", count(*.spans, "span"))]
+    Rejected {
+        /// How many it did not take.
+        spans: u64,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Untaken {
+    /// Whether the same spans may be taken later (OpenTelemetry Protocol Specification, "Failures").
+    pub(crate) const fn passes(&self) -> bool {
+        match self {
+            Self::Silent(_) => true,
+            Self::Answered(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+            Self::Rejected { .. } => false,
+        }
+    }
+}
+
+/// Whether a collector took all of a batch.
+async fn taken(answer: Response) -> Result<(), Untaken> {
+    let status = answer.status();
+    let said = said(answer).await;
+    if !status.is_success() {
+        let shown: String = one_line(&String::from_utf8_lossy(&said)).chars().take(SHOWN).collect();
+        let shown = if shown.is_empty() { shown } else { format!(": {shown}") };
+        return Err(Untaken::Answered(status, shown));
+    }
+    rejected(&said).map_or(Ok(()), Err)
+}
+
+/// The beginning of an answer. What can't be read of it says nothing: the status is there.
+async fn said(mut answer: Response) -> Vec<u8> {
+    let mut said = vec![];
+    while said.len() < ANSWER {
+        match answer.chunk().await {
+            Ok(Some(bytes)) => said.extend_from_slice(&bytes),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    said
+}
+
+/// How much of a batch a collector rejected, if it says so.
+fn rejected(said: &[u8]) -> Option<Untaken> {
+    let said: Value = serde_json::from_slice(said).ok()?;
+    let partial = &said["partialSuccess"];
+    // 64 bits are text in the JSON of protocol buffers, but not everywhere.
+    let spans = &partial["rejectedSpans"];
+    let rejected = spans.as_u64().or_else(|| spans.as_str()?.parse().ok()).filter(|count| *count > 0)?;
+    let why = one_line(partial["errorMessage"].as_str().unwrap_or("it doesn't say why"));
+    Some(Untaken::Rejected { spans: rejected, why })
+}
+
+/// A request to a collector, with these spans.
+fn request(spans: &[Value]) -> Value {
+    json!({"resourceSpans": [{
+        "resource": {"attributes": [text("service.name", "muster")]},
+        "scopeSpans": [{
+            "scope": {"name": "muster", "version": env!("CARGO_PKG_VERSION")},
+            "spans": spans,
+        }],
+    }]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_path_gets_that_of_the_standard() {
+        let shown = |text: &str| Collector::parse(text).map(|collector| collector.to_string());
+        assert_eq!(shown("http://a:4318").as_deref(), Ok("http://a:4318/v1/traces"));
+        assert_eq!(shown("https://a/").as_deref(), Ok("https://a/v1/traces"));
+        assert_eq!(shown("http://a/otel?x=1").as_deref(), Ok("http://a/otel?x=1"));
+        assert_eq!(shown("http://me:secret@a").as_deref(), Ok("http://me@a/v1/traces"));
+        for bad in ["", "a:4318", "127.0.0.1:4318", "ftp://a", "http://"] {
+            assert!(shown(bad).unwrap_err().to_string().contains("expected http:// or https://"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_rejected_is_told() {
+        let told = |text: &str| rejected(text.as_bytes()).map(|why| why.to_string());
+        let some = r#"{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}}"#;
+        assert_eq!(told(some).as_deref(), Some("it rejected 2 spans: too old"));
+        assert_eq!(
+            told(r#"{"partialSuccess": {"rejectedSpans": 1}}"#).as_deref(),
+            Some("it rejected 1 span: it doesn't say why")
+        );
+        for fine in
+            ["", "ok", "{}", r#"{"partialSuccess": {}}"#, r#"{"partialSuccess": {"rejectedSpans": "0"}}"#]
+        {
+            assert_eq!(told(fine), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn what_passes_is_tried_again() {
+        let answered = |status: u16| Untaken::Answered(StatusCode::from_u16(status).unwrap(), String::new());
+        assert!(Untaken::Silent(String::new()).passes() && answered(503).passes() && answered(429).passes());
+        assert!(
+            !answered(400).passes()
+                && !answered(500).passes()
+                && !Untaken::Rejected { spans: 1, why: String::new() }.passes()
+        );
+    }
+}

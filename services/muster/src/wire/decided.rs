@@ -1,0 +1,216 @@
+//! What a leading BBS has folded, told to people and to a collector of traces: a line for each decision, and a span.
+//!
+//! Nobody who decides waits for it: what doesn't fit into a queue is left out and counted, and the log has it all the same
+//! (`muster trace`, which gives the same spans).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use schemas::entry::{Actor, Aggregate};
+use schemas::limits::{DECIDED_WAITING, TRACES_KNOWN};
+use schemas::{Decision, Entry, Position};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::watching::bbs::BbsWatch;
+use crate::cli::describe::{about, sentences, who};
+use crate::error::chain;
+use crate::http;
+use crate::otlp::{BATCH, Collector, Known, PATIENCE, Told, Untaken};
+
+/// How long spans are gathered before they are sent.
+const GATHERED: Duration = Duration::from_secs(1);
+/// The first and the longest pause before spans that were not taken are sent again, and how often that is done.
+const AGAIN: (Duration, Duration, usize) = (Duration::from_millis(200), Duration::from_secs(10), 6);
+/// How long who ends tries to send what it has.
+const LAST: Duration = Duration::from_secs(2);
+
+/// What a line about a decision is said as: `--log muster::log=debug` shows them all.
+const TARGET: &str = "muster::log";
+
+/// An entry that was folded.
+pub(super) type Folded = (Position, Arc<Entry>);
+
+/// Where entries go that are to be told.
+#[derive(Debug)]
+pub(super) struct Decided {
+    entries: mpsc::Sender<Folded>,
+    /// Whether spans are made of them.
+    traced: bool,
+    left_out: AtomicU64,
+}
+
+impl Decided {
+    /// The way there, and its end.
+    pub(super) fn new(traced: bool) -> (Self, mpsc::Receiver<Folded>) {
+        let (entries, waiting) = mpsc::channel(DECIDED_WAITING);
+        (Self { entries, traced, left_out: AtomicU64::new(0) }, waiting)
+    }
+
+    /// Has an entry told, or leaves it out if too many wait. Never waits.
+    pub(super) fn put(&self, position: Position, entry: Arc<Entry>, watch: &BbsWatch) {
+        let decisions = u64::try_from(entry.decisions.len()).unwrap_or(u64::MAX);
+        if self.entries.try_send((position, entry)).is_ok() {
+            return;
+        }
+        if self.traced {
+            watch.spans_dropped.add_many(decisions);
+        }
+        let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+        // Said seldom, however many they are.
+        if count.is_power_of_two() {
+            tracing::warn!(%position, count, "entries are not told to the log of this program, nor to a collector of traces");
+        }
+    }
+}
+
+/// Who makes spans, and sends them.
+#[derive(Debug)]
+struct Tracer {
+    collector: Collector,
+    http: reqwest::Client,
+    watch: Arc<BbsWatch>,
+    spans: Vec<Value>,
+    /// When what is gathered is sent.
+    due: Option<Instant>,
+    failures: u64,
+}
+
+/// Tells what waits, in the order of the log, until the token ends it.
+pub(super) async fn tell(
+    mut waiting: mpsc::Receiver<Folded>,
+    to: Option<Collector>,
+    watch: Arc<BbsWatch>,
+    ends: CancellationToken,
+) {
+    let mut known = Known::at_most(TRACES_KNOWN);
+    let mut tracer = to.and_then(|collector| Tracer::of(collector, watch));
+    loop {
+        let due = tracer.as_ref().and_then(|tracer| tracer.due);
+        tokio::select! {
+            biased;
+            () = ends.cancelled() => break,
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            folded = waiting.recv() => {
+                let Some((position, entry)) = folded else { break };
+                for decision in &entry.decisions {
+                    known.learn(decision);
+                    say(position, decision, &known);
+                    if let Some(tracer) = &mut tracer {
+                        tracer.gather(position, decision, &known);
+                    }
+                }
+            }
+        }
+        if let Some(tracer) = tracer.as_mut().filter(|tracer| tracer.is_due()) {
+            tokio::select! {
+                () = ends.cancelled() => break,
+                () = tracer.send() => {}
+            }
+        }
+    }
+    if let Some(tracer) = &mut tracer {
+        tracer.send_last().await;
+    }
+}
+
+/// Says what was decided: of cells, of the cluster and by operators to everybody, the rest to who wants to know it.
+fn say(position: Position, decision: &Decision, known: &Known) {
+    let by_operator = matches!(decision.actor, Actor::Operator(_));
+    let of_fleet = matches!(decision.aggregate, Aggregate::Cell(_) | Aggregate::Cluster);
+    let wanted = if by_operator || of_fleet {
+        tracing::enabled!(target: TARGET, tracing::Level::INFO)
+    } else {
+        tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+    };
+    if !wanted {
+        return;
+    }
+    let Decision { id, correlation, .. } = decision;
+    let trace_id = known.trace(*correlation);
+    let (actor, aggregate) = (who(&decision.actor), about(&decision.aggregate));
+    let what = sentences(decision, false).join("; ");
+    if by_operator || of_fleet {
+        tracing::info!(target: TARGET, %position, %correlation, trace_id, decision = %id, actor, aggregate, "{what}");
+    } else {
+        tracing::debug!(target: TARGET, %position, %correlation, trace_id, decision = %id, actor, aggregate, "{what}");
+    }
+}
+
+impl Tracer {
+    /// None: there is no HTTP client to be had, which is told.
+    fn of(collector: Collector, watch: Arc<BbsWatch>) -> Option<Self> {
+        match http::client(PATIENCE) {
+            Ok(http) => Some(Self { collector, http, watch, spans: vec![], due: None, failures: 0 }),
+            Err(error) => {
+                tracing::error!("no spans are sent: {}", chain(&error));
+                None
+            }
+        }
+    }
+
+    fn gather(&mut self, position: Position, decision: &Decision, known: &Known) {
+        let cause = decision.cause.map(|cause| known.decided_at(cause));
+        // Clocks of two leaders may differ.
+        let began = cause.map_or(decision.at, |cause| cause.min(decision.at));
+        let told = Told { decision, position, began, cause_is_elsewhere: false };
+        self.spans.push(told.span(known));
+        self.due.get_or_insert_with(|| Instant::now() + GATHERED);
+    }
+
+    fn is_due(&self) -> bool {
+        self.spans.len() >= BATCH || self.due.is_some_and(|due| due <= Instant::now())
+    }
+
+    /// Sends what is gathered, and again if that may help. What is not taken then never is.
+    async fn send(&mut self) {
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(AGAIN.0)
+            .with_max_delay(AGAIN.1)
+            .with_max_times(AGAIN.2);
+        while !self.spans.is_empty() {
+            let batch = &self.spans[..self.spans.len().min(BATCH)];
+            let taken =
+                (|| self.collector.take(&self.http, batch)).retry(backoff).when(Untaken::passes).await;
+            self.settle(taken);
+        }
+        self.due = None;
+    }
+
+    /// Sends what is gathered once, for there is no time to wait.
+    async fn send_last(&mut self) {
+        while !self.spans.is_empty() {
+            let batch = &self.spans[..self.spans.len().min(BATCH)];
+            let silent = |_| Err(Untaken::Silent(format!("no answer within {LAST:?}")));
+            let taken = timeout(LAST, self.collector.take(&self.http, batch)).await.unwrap_or_else(silent);
+            let failed = taken.is_err();
+            self.settle(taken);
+            if failed {
+                self.watch.spans_dropped.add_many(self.spans.len() as u64);
+                return;
+            }
+        }
+    }
+
+    /// Counts what became of the first batch, which is over.
+    fn settle(&mut self, taken: Result<(), Untaken>) {
+        let count = self.spans.drain(..self.spans.len().min(BATCH)).count() as u64;
+        let dropped = match &taken {
+            Ok(()) => 0,
+            Err(Untaken::Rejected { spans, .. }) => count.min(*spans),
+            Err(Untaken::Silent(_) | Untaken::Answered(..)) => count,
+        };
+        self.watch.spans_sent.add_many(count - dropped);
+        self.watch.spans_dropped.add_many(dropped);
+        if let Err(why) = taken {
+            self.failures += 1;
+            if self.failures.is_power_of_two() {
+                tracing::warn!(failures = self.failures, "spans are dropped: {}: {why}", self.collector);
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What services tell whoever watches them: metrics and probes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use metrics::catalogue::CATALOGUE;
+use metrics::family::{Family, Service as Teller};
+use serde_json::{Value, json};
+
+use crate::dev::sleeper;
+use crate::support::place::{so, within};
+use crate::support::{Cluster, Muster, Place, Service, eventually};
+
+/// Asks over HTTP: the status, and what is said.
+fn get(address: &str, path: &str) -> Result<(u16, String), String> {
+    let failed = |error: std::io::Error| format!("{address}{path}: {error}");
+    let mut stream = TcpStream::connect(address).map_err(failed)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(failed)?;
+    let asked = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(asked.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(failed)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| answer.clone())?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or_else(|| head.to_owned())?, body.to_owned()))
+}
+
+/// A value of a metric: its labels as they stand there, and what it is.
+type Samples = Vec<(String, String, f64)>;
+
+/// What a page says: the metrics that it has, and their values.
+fn page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
+    let (status, text) = get(address, "/metrics")?;
+    so(status == 200 && text.ends_with("# EOF\n"), || text.clone())?;
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (what, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = what.split_once('{').unwrap_or((what, "}"));
+        (name.to_owned(), labels.trim_end_matches('}').to_owned(), value.parse().unwrap())
+    });
+    Ok((types.map(str::to_owned).collect(), samples.collect()))
+}
+
+/// The one value of a metric with these labels.
+fn value(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
+    let found: Vec<f64> = samples
+        .iter()
+        .filter(|(known, with, _)| known == name && labels.split(',').all(|label| with.contains(label)))
+        .map(|(_, _, value)| *value)
+        .collect();
+    match found[..] {
+        [one] => Ok(one),
+        _ => Err(format!("{name}{{{labels}}}: {found:?}")),
+    }
+}
+
+/// Where a service says that its metrics are.
+fn address(service: &Service) -> String {
+    eventually("a service says where its metrics are", || {
+        let said = service.said();
+        let rest = said.split("metrics are served at http://").nth(1).ok_or_else(|| said.clone())?;
+        rest.split('/').next().map(str::to_owned).ok_or(said.clone())
+    })
+}
+
+/// Waits until a probe says that all is well.
+fn is_ready(name: &str, address: &str) {
+    eventually(&format!("{name} is ready"), || {
+        let (status, body) = get(address, "/readyz")?;
+        so(status == 200 && body == "{\"ready\":true}\n", || body)
+    });
+}
+
+const METRICS: [&str; 2] = ["--metrics", "127.0.0.1:0"];
+
+#[test]
+fn every_metric_is_told_by_a_running_service() {
+    let mut cluster = Cluster::empty();
+    for name in ["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"] {
+        cluster.add_with(name, &METRICS);
+    }
+    let url = cluster.server.url();
+    let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
+    let log = cluster.place.path().join("projector.log");
+    let args = [["projector", "--database", &tables].as_slice(), &METRICS].concat();
+    let projector = Service::start("projector", &log, &args, &[("MUSTER_NATS_URL", &url)]);
+    cluster.services.insert("projector-1".to_owned(), projector);
+    cluster.ready(1);
+    let muster = cluster.muster();
+    let file = cluster.place.file("web.toml", sleeper("web", 2)).display().to_string();
+    muster.ok(&format!("lrp desire {file}"));
+    muster.exits(4, &format!("lrp desire {file}"));
+    let large = json!({"process_guid": "large", "domain": "shop", "memory_mb": 4096,
+        "action": {"run": {"path": "true"}}});
+    let large = cluster.place.file("large.json", large.to_string()).display().to_string();
+    muster.ok(&format!("lrp desire {large} --detach"));
+    let addresses: BTreeMap<String, String> =
+        cluster.services.iter().map(|(name, service)| (name.clone(), address(service))).collect();
+    for (name, at) in &addresses {
+        is_ready(name, at);
+        assert_eq!(get(at, "/livez").unwrap(), (200, "{\"live\":true}\n".to_owned()), "{name}");
+    }
+    everything_is_told(&addresses);
+    values_are_those_of_the_cluster(&cluster, &addresses);
+    who_has_no_server_lives_and_is_not_ready(&mut cluster, &addresses);
+}
+
+/// Each metric of the catalogue is on the page of whoever tells it, with just its labels.
+fn everything_is_told(addresses: &BTreeMap<String, String>) {
+    for (name, at) in addresses {
+        let (types, samples) = page(at).unwrap();
+        let kind = name.split('-').next().unwrap();
+        let of_kind = |family: &&&Family| family.told_by.iter().any(|by| by.as_str() == kind);
+        let expected: BTreeSet<String> =
+            CATALOGUE.iter().filter(of_kind).map(|family| family.full_name()).collect();
+        assert_eq!(types, expected, "{name}");
+        let is_rep = kind == Teller::Rep.as_str();
+        for (sample, labels, _) in samples {
+            let family = CATALOGUE.iter().find(|family| family.samples().contains(&sample));
+            let family = family.unwrap_or_else(|| panic!("{name} tells {sample}"));
+            let mut told: BTreeSet<&str> =
+                labels.split("\",").filter_map(|label| label.split('=').next()).collect();
+            told.remove("le");
+            let mut known: BTreeSet<&str> = family.labels.iter().copied().chain(["service"]).collect();
+            known.extend(is_rep.then_some("cell"));
+            assert_eq!(told, known, "{name}: {sample}{{{labels}}}");
+            let secretive = labels.contains("web") || labels.contains("large");
+            assert!(!secretive, "{name}: {sample}{{{labels}}} names a process");
+        }
+    }
+}
+
+fn values_are_those_of_the_cluster(cluster: &Cluster, addresses: &BTreeMap<String, String>) {
+    let leader = cluster.leader("bbs");
+    let follower = if leader == "bbs-1" { "bbs-2" } else { "bbs-1" };
+    eventually("the leading BBS tells what there is", || {
+        let (_, samples) = page(&addresses[&leader])?;
+        let expected = [
+            ("muster_leader", "", 1.0),
+            ("muster_processes_desired", "", 2.0),
+            ("muster_instances_desired", "", 3.0),
+            ("muster_instances", "state=\"running\"", 2.0),
+            ("muster_instances", "state=\"unclaimed\"", 1.0),
+            ("muster_instances_unplaced", "", 1.0),
+            ("muster_evaluations", "status=\"blocked\"", 1.0),
+            ("muster_cells", "state=\"present\"", 1.0),
+            ("muster_cell_memory_capacity_bytes", "cell=\"c1\"", 1_073_741_824.0),
+            ("muster_cell_containers_used", "cell=\"c1\"", 2.0),
+            ("muster_command_seconds_count", "verb=\"lrp.desire\",outcome=\"done\"", 2.0),
+            ("muster_command_seconds_count", "verb=\"lrp.desire\",outcome=\"refused\"", 1.0),
+            ("muster_refusals_total", "code=\"ResourceExists\"", 1.0),
+            ("muster_mass_loss_guard", "", 0.0),
+            ("muster_found_by_convergence_total", "", 0.0),
+        ];
+        for (name, labels, expected) in expected {
+            let told = value(&samples, name, labels)?;
+            so(told == expected, || format!("{name}{{{labels}}} is {told}, and not {expected}"))?;
+        }
+        let more = [
+            "muster_append_seconds_count",
+            "muster_heartbeats_received_total",
+            "muster_convergence_seconds_count",
+        ];
+        for name in more {
+            let told = value(&samples, name, "")?;
+            so(told > 0.0, || format!("{name} is {told}"))?;
+        }
+        let stored = value(&samples, "muster_appends_total", "outcome=\"stored\"")?;
+        so(stored > 0.0, || format!("{stored} appends"))
+    });
+    eventually("who follows tells the same of the log", || {
+        let (_, samples) = page(&addresses[follower])?;
+        let told = [
+            value(&samples, "muster_leader", "")?,
+            value(&samples, "muster_instances", "state=\"running\"")?,
+            value(&samples, "muster_appends_total", "outcome=\"stored\"")?,
+        ];
+        so(told == [0.0, 2.0, 0.0], || format!("{told:?}"))
+    });
+    eventually("auctioneer, rep and projector tell what they do", || {
+        let (_, samples) = page(&addresses["auctioneer-1"])?;
+        let auctioneer = [
+            value(&samples, "muster_placements_total", "outcome=\"placed\"")?,
+            value(&samples, "muster_work", "state=\"blocked\"")?,
+            value(&samples, "muster_auction_work_sum", "")?,
+        ];
+        so(auctioneer[..2] == [2.0, 1.0] && auctioneer[2] >= 3.0, || format!("{auctioneer:?}"))?;
+        let (_, samples) = page(&addresses["rep-c1"])?;
+        let rep = [
+            value(&samples, "muster_containers", "state=\"running\"")?,
+            value(&samples, "muster_container_start_seconds_count", "cell=\"c1\"")?,
+            value(&samples, "muster_rep_attached", "")?,
+            value(&samples, "muster_rep_memory_capacity_bytes", "")?,
+        ];
+        so(rep == [2.0, 2.0, 1.0, 1_073_741_824.0], || format!("{rep:?}"))?;
+        let (_, samples) = page(&addresses["projector-1"])?;
+        let lag = value(&samples, "muster_projection_lag_entries", "")?;
+        let position = value(&samples, "muster_projection_position", "")?;
+        so(lag == 0.0 && position > 5.0, || format!("{lag} behind, at {position}"))
+    });
+}
+
+fn who_has_no_server_lives_and_is_not_ready(cluster: &mut Cluster, addresses: &BTreeMap<String, String>) {
+    cluster.server.kill9();
+    for (name, at) in addresses {
+        eventually(&format!("{name} says that it has no server"), || {
+            let (status, body) = get(at, "/readyz")?;
+            let wrong: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+            let told =
+                body.contains("no connection to a NATS server") || body.contains("the journal doesn't say");
+            so(status == 503 && wrong["ready"] == false && told, || body)
+        });
+        assert_eq!(get(at, "/livez").unwrap().0, 200, "{name}");
+    }
+    cluster.server.restart();
+    addresses.iter().for_each(|(name, at)| is_ready(name, at));
+}
+
+#[test]
+fn a_local_cluster_is_one_page_and_a_bad_address_is_refused() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let data = place.path().join("data").display().to_string();
+    let nobody = Muster::local(&place.path().join("none"));
+    let refused = nobody.exits(1, &format!("dev --data {data} --metrics {at}"));
+    refused.tells(&[&at, "Address already in use", "give an address of this host with a free port"]);
+    nobody.exits(2, "bbs --metrics localhost:9464").tells(&["IP:PORT, as 127.0.0.1:9464"]);
+    drop(taken);
+    let dev = crate::dev::Dev::start(&place, &["--metrics", &at]);
+    within(Duration::from_secs(60), "every service is on the page", || {
+        let (types, samples) = page(&at)?;
+        so(types.len() == CATALOGUE.len(), || format!("{types:?}"))?;
+        let ready = samples.iter().filter(|(name, _, value)| name == "muster_ready" && *value == 1.0).count();
+        so(ready == 6, || format!("{ready} services are ready"))
+    });
+    let cells =
+        ["c1", "c2", "c3"].map(|cell| value(&page(&at).unwrap().1, "muster_rep_attached", cell).unwrap());
+    assert_eq!(cells, [1.0; 3]);
+    dev.end(&place);
+}
