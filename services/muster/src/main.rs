@@ -263,7 +263,7 @@ mod tests {
         "secrets rotate --seal 3f9a2c1d muster.keys",
         "secrets list",
         "secrets forget 3f9a2c1d muster.keys --yes",
-        "bbs --secrets muster.keys",
+        "bbs --secrets muster.keys --metrics 0.0.0.0:9464 --otlp http://127.0.0.1:4318 --log-format json",
         "rep --cell c1 --zone z1 --secrets muster.keys",
     ];
 
@@ -316,7 +316,7 @@ mod tests {
         "task run t.json --if-position #41",
     ];
 
-    const OF_NOUNS: [&str; 62] = [
+    const OF_NOUNS: [&str; 63] = [
         "lrp desire web.toml",
         "lrp desire - --detach",
         "lrp diff web.toml",
@@ -376,6 +376,7 @@ mod tests {
         "history cell c1",
         "why web/0 --color never",
         "watch --domain shop",
+        "top --domain shop",
         "completion bash",
         "simulate tests/stories/crashes.txt --last 20",
         "simulate --seed 17 -o jsonl",
@@ -509,6 +510,7 @@ mod tests {
         ("diff --from 7", Filters),
         ("sql q", Nothing),
         ("watch", Filters),
+        ("top", Filters),
         ("why web/0", Checks),
         ("trace deadbeef", Nothing),
         ("export f", Nothing),

@@ -269,6 +269,8 @@ pub(crate) enum Command {
     History(History),
     /// Show what runs and what happens, live
     Watch,
+    /// Show the cluster on a terminal, live: cells, processes, rollouts, rates; keys lead further
+    Top,
     /// Explain why an instance or a task is where it is, or what keeps it from a cell: from its state back to the first command
     Why {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, the beginning or end of an instance guid, or a task

@@ -55,6 +55,7 @@ mod sql;
 mod status;
 pub(crate) mod table;
 mod task;
+mod top;
 mod trace;
 mod waits;
 pub(crate) mod watch;
@@ -133,6 +134,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Auth(verb) => auth::run(verb, global),
         Command::History(whose) => events::history(whose, global).await,
         Command::Watch => watch::run(global).await,
+        Command::Top => Box::pin(top::run(global)).await,
         Command::WhatIf(args) => what_if::run(&args, global).await,
         Command::Replay(args) => replay::run(&args, global).await,
         Command::Decide(args) => decide::run(&args, global).await,

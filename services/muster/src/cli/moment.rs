@@ -160,6 +160,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Journal(_)
         | Command::History(_)
         | Command::Watch
+        | Command::Top
         | Command::Trace { .. }
         | Command::Secrets(_)
         | Command::Auth(_)

@@ -118,7 +118,7 @@ fn an_instance_is_facts() {
     );
 }
 
-fn process() -> LrpRow {
+pub(crate) fn process() -> LrpRow {
     LrpRow {
         process_guid: ProcessGuid::new("web").unwrap(),
         domain: domain(),

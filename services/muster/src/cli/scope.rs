@@ -35,7 +35,8 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Periodic(PeriodicVerb::List { .. })
         | Command::Domain(DomainVerb::List { .. })
         | Command::Diff { .. }
-        | Command::Watch => DomainUse::Filters,
+        | Command::Watch
+        | Command::Top => DomainUse::Filters,
         Command::Instance(
             InstanceVerb::Show { .. } | InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. },
         )
@@ -162,6 +163,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Auth(_)
         | Command::History(_)
         | Command::Watch
+        | Command::Top
         | Command::Why { .. }
         | Command::Diff { .. }
         | Command::WhatIf(_)

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossterm::cursor::{Hide, MoveTo, Show};
-use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+pub(crate) use crossterm::event::Event;
+use crossterm::event::{self, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -51,7 +52,7 @@ pub(crate) enum Key {
 /// The terminal while it is drawn on. Dropped, it is as it was before.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    keys: Option<mpsc::Receiver<Key>>,
+    keys: Option<mpsc::Receiver<Event>>,
     wanted: Arc<AtomicBool>,
 }
 
@@ -83,14 +84,23 @@ impl Screen {
         self.keys.is_some()
     }
 
-    /// The next key; never one where there are none. Cancel-safe.
+    /// The next key that means something; never one where there are none. Cancel-safe.
     pub(crate) async fn key(&mut self) -> Key {
-        let key = match &mut self.keys {
+        loop {
+            if let Some(key) = meaning(&self.event().await) {
+                return key;
+            }
+        }
+    }
+
+    /// The next event, whatever it means; never one where there are none. Cancel-safe.
+    pub(crate) async fn event(&mut self) -> Event {
+        let event = match &mut self.keys {
             Some(keys) => keys.recv().await,
             None => None,
         };
-        match key {
-            Some(key) => key,
+        match event {
+            Some(event) => event,
             None => std::future::pending().await,
         }
     }
@@ -154,19 +164,15 @@ fn give_back() {
 }
 
 /// Reads keys until nobody wants them.
-fn read(keys: &mpsc::Sender<Key>, wanted: &AtomicBool) {
+fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     while wanted.load(Ordering::SeqCst) {
-        let key = match event::poll(LOOK) {
+        let event = match event::poll(LOOK) {
             Ok(false) => continue,
-            Ok(true) => match event::read() {
-                Ok(event) => meaning(&event),
-                Err(_) => return,
-            },
+            Ok(true) => event::read(),
             Err(_) => return,
         };
-        if let Some(key) = key
-            && keys.blocking_send(key).is_err()
-        {
+        let Ok(event) = event else { return };
+        if keys.blocking_send(event).is_err() {
             return;
         }
     }

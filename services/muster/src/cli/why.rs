@@ -57,27 +57,36 @@ struct Chain<'a> {
 pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let (name, work, missing) = match find_task(&client, id).await? {
+    output.one(&explain(&client, id, global).await?, text)
+}
+
+/// The same as text, for who shows it elsewhere.
+pub(super) async fn told(client: &Client, id: &str, global: &Global, look: Look) -> Result<String, Failure> {
+    Ok(text(&explain(client, id, global).await?, look))
+}
+
+async fn explain(client: &Client, id: &str, global: &Global) -> Result<Why, Failure> {
+    let (name, work, missing) = match find_task(client, id).await? {
         Some(row) => {
             find::whose(global, format!("task {id}"), row.domain.clone())?;
-            let missing = missing::of_task(&client, &row).await?;
+            let missing = missing::of_task(client, &row).await?;
             (format!("task {id}"), Work::Task(Box::new(row)), missing)
         }
         None => {
-            let (name, row) = find_instance(&client, id).await?;
+            let (name, row) = find_instance(client, id).await?;
             find::whose(global, format!("instance {id}"), row.domain.clone())?;
-            let missing = missing::of_instance(&client, &row).await?;
+            let missing = missing::of_instance(client, &row).await?;
             (name, Work::Instance(Box::new(row)), missing)
         }
     };
-    let mut all = decided(known_of(&client, Some(&work.about())).await?);
+    let mut all = decided(known_of(client, Some(&work.about())).await?);
     // A cause that lies with something else, as a cell that was lost.
     while let Some(id) = chain(&all, &work).elsewhere {
         let Some((position, decision)) = client.decision(id).await? else { break };
         all.push(Decided { position, decision });
     }
     let chain = chain(&all, &work).steps.into_iter().cloned().collect();
-    output.one(&Why { name, work, missing, chain }, text)
+    Ok(Why { name, work, missing, chain })
 }
 
 /// The task of this name; none: it can only be an instance.

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 
+use crate::dev::Dev;
 use crate::support::containers::{living_in, signal};
 use crate::support::{Place, Service, Terminal};
 
@@ -97,4 +98,45 @@ fn the_live_view_shows_what_a_failing_monitor_says() {
     shown.terminal.types("q");
     assert_eq!(shown.service.wait().code(), Some(0));
     assert_eq!(living_in(place.path()), []);
+}
+
+#[test]
+fn top_is_told_by_keys_and_gives_the_terminal_back() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[HELLO]);
+    dev.muster.runs("web", 3);
+    let refused = dev.muster.exits(2, "top");
+    refused.tells(&["draws on a terminal", "muster status", "muster watch"]);
+    let socket = place.path().join("data/muster.sock").display().to_string();
+    let start = |name: &str| {
+        let log = place.path().join(name);
+        let terminal = Terminal::open(100, 30, &log);
+        let variables = [("MUSTER_SOCKET", socket.as_str())];
+        let mut service =
+            Service::on_terminal(name, &terminal, &log, &["top", "--color", "never"], &variables);
+        // What is blank is not drawn: single words are.
+        for word in ["cells:", "processes:", "crasher", "web", "entries/s"] {
+            service.says(word);
+        }
+        (service, terminal)
+    };
+    let (mut service, terminal) = start("keys");
+    terminal.types("/web\r\r");
+    service.says("web/2");
+    terminal.types("\r");
+    service.says("because");
+    terminal.resize(60, 20);
+    terminal.types("\u{1b}");
+    service.says("instances");
+    terminal.types("qqq");
+    assert_eq!(service.wait().code(), Some(0));
+    assert!(terminal.is_as_a_shell_wants_it());
+    for one in [Signal::TERM, Signal::HUP] {
+        let (service, terminal) = start(&format!("signal-{one:?}"));
+        assert!(!terminal.is_as_a_shell_wants_it());
+        signal(service.pid(), one);
+        service.wait();
+        assert!(terminal.is_as_a_shell_wants_it(), "after {one:?}");
+    }
+    dev.end(&place);
 }

@@ -1,0 +1,399 @@
+//! The page as it is drawn. Pure: a model in, widgets out.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState, Wrap};
+use schemas::names::CellId;
+use schemas::query::{CellRow, Health, InstanceRow, InstanceState, LrpRow};
+
+use super::model::{Model, Opened, Pane};
+use crate::cli::output::Look;
+use crate::cli::rows::{note, rollout_under_way, state};
+use crate::cli::words::{age, count, mebibytes, one_line, short, span};
+
+/// The smallest terminal that a page is drawn on.
+const LEAST: (u16, u16) = (40, 10);
+/// Lines of the head.
+const HEAD: u16 = 4;
+/// So wide a terminal has room for numbers beside bars.
+const WIDE: u16 = 110;
+
+const HELP: &str = "\
+up, down, j, k      one row
+PageUp, PageDown    a page; g and G to the ends
+Tab                 the next part of the page
+Enter               look into a process, a cell, an event; of an instance, why
+w                   why an instance is where it is
+/                   show only what has these letters; Enter keeps that, Esc ends it
+Esc, q              one step back; from the page itself, the end
+Ctrl-C              the end
+?                   this";
+
+/// Draws the page.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: Look) {
+    let area = frame.area();
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let text = format!("the terminal is too small: {} by {} at least", LEAST.0, LEAST.1);
+        return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+    }
+    let rows = [Constraint::Length(HEAD), Constraint::Min(0), Constraint::Length(1)];
+    let [head, body, foot] = Layout::vertical(rows).areas(area);
+    frame.render_widget(Paragraph::new(header(model, look)), head);
+    if model.text.is_some() {
+        text(frame, model, body);
+    } else {
+        page(frame, model, body, look);
+    }
+    frame.render_widget(Paragraph::new(footer(model)), foot);
+    if model.help {
+        help(frame, body);
+    }
+}
+
+/// Who leads, where the log stands, how much happens, and what is wrong.
+fn header(model: &Model, look: Look) -> Vec<Line<'static>> {
+    let bad = style(look, Color::Red).add_modifier(Modifier::BOLD);
+    let trouble = model.lost.as_ref().map(|(since, why)| {
+        let text = format!(
+            "the cluster doesn't answer since {}: {}; trying again",
+            age(look.now, *since),
+            one_line(why)
+        );
+        Line::styled(text, bad)
+    });
+    let Some(seen) = &model.seen else {
+        let text = trouble.unwrap_or_else(|| Line::raw("asking the cluster ..."));
+        return vec![Line::styled("muster top", Modifier::BOLD), text];
+    };
+    let cluster = &seen.status.cluster;
+    let leads = |leader: Option<&schemas::cluster::Leader>| {
+        leader.map_or_else(|| "nobody".to_owned(), |leader| short(&leader.id, look.full_ids))
+    };
+    let lag = cluster.services.rows.iter().map(|row| row.lag).max().unwrap_or(0);
+    let health = match seen.status.health {
+        Health::Healthy => style(look, Color::Green),
+        Health::Degraded => style(look, Color::Yellow),
+        Health::Unhealthy => style(look, Color::Red),
+    };
+    let first = Line::from(vec![
+        Span::styled("muster top", Modifier::BOLD),
+        Span::raw(format!("  cluster {}  ", short(&cluster.cluster_id, look.full_ids))),
+        Span::styled(seen.status.health.as_str().to_owned(), health.add_modifier(Modifier::BOLD)),
+        Span::raw(format!(
+            "  bbs {}  auctioneer {}",
+            leads(cluster.bbs.as_ref()),
+            leads(cluster.auctioneer.as_ref())
+        )),
+    ]);
+    let rates = model.rates.per_second().map_or_else(String::new, |(entries, commands)| {
+        format!("  {entries:.1} entries/s  {commands:.1} commands/s")
+    });
+    let second = Line::raw(format!("position {}  lag {lag}{rates}", seen.position));
+    let third = Line::raw(format!(
+        "{} of {} running, {} crashed, {} unplaced",
+        model.instances_of(InstanceState::Running),
+        count(seen.status.instances_wanted, "instance"),
+        model.instances_of(InstanceState::Crashed),
+        seen.status.instances_unplaced,
+    ));
+    let finding = || {
+        let first = seen.status.findings.first()?;
+        let more = seen.status.findings.len() - 1;
+        let more = if more > 0 { format!(" (and {more} more: muster status)") } else { String::new() };
+        Some(Line::styled(format!("{}{more}", one_line(&first.message)), style(look, Color::Yellow)))
+    };
+    vec![first, second, third, trouble.or_else(finding).unwrap_or_default()]
+}
+
+fn page(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
+    let events = (area.height / 4).max(4);
+    if let Some(opened) = model.opened.clone() {
+        let [above, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(events)]).areas(area);
+        instances(frame, model, &opened, above, look);
+        return happened(frame, model, below, false);
+    }
+    let shown = u16::try_from(model.shown_cells().count()).unwrap_or(u16::MAX);
+    let cells_height = shown.saturating_add(3).clamp(4, (area.height / 3).max(4));
+    let rows = [Constraint::Length(cells_height), Constraint::Min(3), Constraint::Length(events)];
+    let [top, middle, bottom] = Layout::vertical(rows).areas(area);
+    cells(frame, model, top, look);
+    processes(frame, model, middle, look);
+    happened(frame, model, bottom, model.pane == Pane::Events);
+}
+
+/// A table in a frame, with the chosen row marked where the keys lead.
+struct Listed<'a> {
+    title: String,
+    head: Vec<&'static str>,
+    rows: Vec<Row<'a>>,
+    widths: Vec<Constraint>,
+    chosen: Option<usize>,
+}
+
+impl Listed<'_> {
+    /// Draws it, and answers how many rows there is room for.
+    fn draw(self, frame: &mut Frame<'_>, area: Rect) -> usize {
+        let Self { title, head, rows, widths, chosen } = self;
+        let block = framed(title, chosen.is_some());
+        let table = Table::new(rows, widths)
+            .header(Row::new(head).style(Modifier::BOLD))
+            .block(block)
+            .row_highlight_style(Modifier::REVERSED);
+        let mut at = TableState::new().with_selected(chosen);
+        frame.render_stateful_widget(table, area, &mut at);
+        usize::from(area.height.saturating_sub(3))
+    }
+}
+
+fn framed(title: String, active: bool) -> Block<'static> {
+    let style = if active { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() };
+    Block::bordered().title(Span::styled(format!(" {title} "), style))
+}
+
+fn cells(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
+    let wide = area.width >= WIDE;
+    // What is left of the line, beside the names and the numbers.
+    let room = area.width.saturating_sub(if wide { 62 } else { 36 }) / 3;
+    let rows: Vec<Row<'_>> =
+        model.shown_cells().map(|row| cell(row, usize::from(room), wide, look)).collect();
+    let active = model.pane == Pane::Cells;
+    let chosen = active.then_some(model.cells.at).filter(|_| !rows.is_empty());
+    let title = format!("cells: {}", rows.len());
+    let mut head = vec!["CELL", "ZONE", "STATE", "MEMORY", "DISK", "CONTAINERS"];
+    let mut widths = vec![Constraint::Length(10), Constraint::Length(5), Constraint::Length(10)];
+    widths.extend([Constraint::Length(room), Constraint::Length(room), Constraint::Length(room)]);
+    if wide {
+        head.extend(["INSTANCES", "TASKS", "HEARD"]);
+        widths.extend([Constraint::Length(9), Constraint::Length(5), Constraint::Length(6)]);
+    }
+    let page = Listed { title, head, rows, widths, chosen }.draw(frame, area);
+    if active {
+        model.page = page;
+    }
+}
+
+fn cell(row: &CellRow, room: usize, wide: bool, look: Look) -> Row<'static> {
+    let (used, total) = (row.used, row.presence.total);
+    let shown = |used: u64, total: u64, numbers: String| {
+        let numbers = if wide { numbers } else { format!("{}%", percent(used, total)) };
+        let bar = bar(used, total, room.saturating_sub(numbers.chars().count() + 1));
+        Span::styled(format!("{bar} {numbers}"), fullness(used, total, look))
+    };
+    let of = |used: u64, total: u64| format!("{}/{}", mebibytes(used), mebibytes(total));
+    let said = row.state.as_str();
+    let mut columns = vec![
+        Span::raw(row.cell_id.to_string()),
+        Span::raw(row.presence.zone.to_string()),
+        Span::styled(if row.cordoned { format!("{said}!") } else { said.to_owned() }, of_state(said, look)),
+        shown(used.memory_mb, total.memory_mb, of(used.memory_mb, total.memory_mb)),
+        shown(used.disk_mb, total.disk_mb, of(used.disk_mb, total.disk_mb)),
+        shown(
+            used.containers.into(),
+            total.containers.into(),
+            format!("{}/{}", used.containers, total.containers),
+        ),
+    ];
+    if wide {
+        let heard = row.heard_ms_ago.filter(|_| row.gone.is_none());
+        let heard = heard.map(|ago| span(std::time::Duration::from_millis(ago - ago % 1_000)));
+        columns.extend(
+            [row.instances.to_string(), row.tasks.to_string(), heard.unwrap_or_else(|| "-".to_owned())]
+                .map(Span::raw),
+        );
+    }
+    Row::new(columns)
+}
+
+fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
+    let rows: Vec<Row<'_>> = model.shown_processes().map(|row| process(row, look)).collect();
+    let active = model.pane == Pane::Processes;
+    let chosen = active.then_some(model.processes.at).filter(|_| !rows.is_empty());
+    let known = model.seen.as_ref().map_or(0, |seen| seen.lrps.len());
+    let more = if model.seen.as_ref().is_some_and(|seen| seen.more) { " of more" } else { "" };
+    let title = if rows.len() == known {
+        format!("processes: {known}{more}")
+    } else {
+        format!("processes: {} of {known}{more}", rows.len())
+    };
+    let head = vec!["PROCESS", "DOMAIN", "DESIRED", "RUNNING", "START", "CRASHED", "ROLLOUT", "CHANGED"];
+    let widths = vec![
+        Constraint::Fill(2),
+        Constraint::Fill(1),
+        Constraint::Length(7),
+        Constraint::Length(7),
+        Constraint::Length(5),
+        Constraint::Length(7),
+        Constraint::Length(12),
+        Constraint::Length(7),
+    ];
+    let page = Listed { title, head, rows, widths, chosen }.draw(frame, area);
+    if active {
+        model.page = page;
+    }
+}
+
+fn process(row: &LrpRow, look: Look) -> Row<'static> {
+    let rollout = match rollout_under_way(row) {
+        _ if !row.desired => "being removed".to_owned(),
+        Some(rollout) => format!("{}/{} {}", rollout.replaced, rollout.total, rollout.status),
+        None => String::new(),
+    };
+    let number = |count: u32, bad: bool, colour: Color| {
+        Span::styled(count.to_string(), if bad { style(look, colour) } else { Style::new() })
+    };
+    Row::new(vec![
+        Span::raw(row.process_guid.to_string()),
+        Span::raw(row.domain.to_string()),
+        Span::raw(row.instances.to_string()),
+        number(row.running, row.running < row.instances, Color::Yellow),
+        number(row.claimed + row.unclaimed, false, Color::Yellow),
+        number(row.crashed, row.crashed > 0, Color::Red),
+        Span::raw(rollout),
+        Span::raw(age(look.now, row.changed_at)),
+    ])
+}
+
+fn instances(frame: &mut Frame<'_>, model: &mut Model, opened: &Opened, area: Rect, look: Look) {
+    let what = match opened {
+        Opened::Process(guid) => format!("process {guid}"),
+        Opened::Cell(id) => format!("cell {id}"),
+    };
+    let shown = model.shown_instances();
+    let title = match &model.instances {
+        None => format!("{what}: asking ..."),
+        Some(_) => format!("{what}: {}", count(u64::try_from(shown.len()).unwrap_or(u64::MAX), "instance")),
+    };
+    let rows: Vec<Row<'_>> = shown.iter().map(|(name, row)| instance(name, row, look)).collect();
+    let chosen = (!rows.is_empty()).then_some(model.rows.at);
+    let head = vec!["INSTANCE", "STATE", "CELL", "CRASHES", "AGE", "NOTE"];
+    let widths = vec![
+        Constraint::Fill(1),
+        Constraint::Length(12),
+        Constraint::Length(10),
+        Constraint::Length(7),
+        Constraint::Length(6),
+        Constraint::Fill(2),
+    ];
+    model.page = Listed { title, head, rows, widths, chosen }.draw(frame, area);
+}
+
+fn instance(name: &str, row: &InstanceRow, look: Look) -> Row<'static> {
+    Row::new(vec![
+        Span::raw(name.to_owned()),
+        Span::styled(state(row), of_state(row.state.as_str(), look)),
+        Span::raw(row.cell_id.as_ref().map_or("-", CellId::as_str).to_owned()),
+        Span::raw(row.crash_count.to_string()),
+        Span::raw(age(look.now, row.since)),
+        Span::raw(note(row, look).map(|note| one_line(&note)).unwrap_or_default()),
+    ])
+}
+
+/// The latest events, the newest at the bottom.
+fn happened(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) {
+    let room = usize::from(area.height.saturating_sub(2));
+    let shown = model.shown_events().count();
+    let chosen = model.happened.at.min(shown.saturating_sub(1));
+    // The chosen one is on the page, and the newest as long as it is near.
+    let skipped = if active { (chosen + 1).saturating_sub(room) } else { 0 };
+    let mut lines: Vec<Line<'_>> = model
+        .shown_events()
+        .rev()
+        .enumerate()
+        .skip(skipped)
+        .take(room)
+        .map(|(at, one)| {
+            let style = if active && at == chosen { Modifier::REVERSED } else { Modifier::empty() };
+            Line::styled(one_line(&one.line), style)
+        })
+        .collect();
+    lines.reverse();
+    let block = framed("events".to_owned(), active);
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+    if active {
+        model.page = room;
+    }
+}
+
+fn text(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
+    let Some(text) = &mut model.text else { return };
+    let wrapped = wrapped(&text.lines, usize::from(area.width.saturating_sub(2)));
+    let room = usize::from(area.height.saturating_sub(2));
+    text.last = wrapped.len().saturating_sub(room);
+    text.scrolled = text.scrolled.min(text.last);
+    let lines: Vec<Line<'_>> = wrapped.into_iter().skip(text.scrolled).take(room).map(Line::raw).collect();
+    frame.render_widget(Paragraph::new(lines).block(framed(text.title.clone(), true)), area);
+    model.page = room;
+}
+
+/// Lines that are no longer than that, broken where they must be.
+fn wrapped(lines: &[String], width: usize) -> Vec<String> {
+    let broken = lines.iter().flat_map(|line| {
+        let chars: Vec<char> = line.chars().collect();
+        let pieces: Vec<String> = chars.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect();
+        if pieces.is_empty() { vec![String::new()] } else { pieces }
+    });
+    broken.collect()
+}
+
+fn footer(model: &Model) -> Line<'static> {
+    if model.typing {
+        return Line::raw(format!("/{}_   Enter keeps it, Esc ends it", model.filter));
+    }
+    let keys = if model.text.is_some() {
+        "arrows scroll  Esc back  q back"
+    } else if model.opened.is_some() {
+        "arrows move  Enter or w why  / filter  Esc back  ? help"
+    } else {
+        "arrows move  Tab next part  Enter look into  w why  / filter  ? help  q quit"
+    };
+    let filter = if model.filter.is_empty() { String::new() } else { format!("only {:?}  ", model.filter) };
+    Line::styled(format!("{filter}{keys}"), Modifier::DIM)
+}
+
+fn help(frame: &mut Frame<'_>, area: Rect) {
+    let lines = u16::try_from(HELP.lines().count()).unwrap_or(u16::MAX);
+    let (width, height) = (area.width.min(90), area.height.min(lines + 2));
+    let over =
+        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    frame.render_widget(Clear, over);
+    frame.render_widget(Paragraph::new(HELP).block(framed("keys".to_owned(), true)), over);
+}
+
+/// How full something is, as a bar of that width.
+fn bar(used: u64, total: u64, width: usize) -> String {
+    let full = usize::try_from(percent(used, total)).unwrap_or(100).min(100) * width / 100;
+    // What is used at all is to be seen.
+    let full = if used > 0 { full.max(1).min(width) } else { full };
+    format!("{}{}", "█".repeat(full), "·".repeat(width - full))
+}
+
+const fn percent(used: u64, total: u64) -> u64 {
+    match used.saturating_mul(100).checked_div(total) {
+        Some(percent) => percent,
+        None => 0,
+    }
+}
+
+fn fullness(used: u64, total: u64, look: Look) -> Style {
+    match percent(used, total) {
+        0..80 => style(look, Color::Green),
+        80..95 => style(look, Color::Yellow),
+        _ => style(look, Color::Red),
+    }
+}
+
+/// The colour of a state. It never says more than the word.
+fn of_state(state: &str, look: Look) -> Style {
+    match state {
+        "RUNNING" | "PRESENT" => style(look, Color::Green),
+        "CRASHED" | "ABSENT" | "UNHEALTHY" => style(look, Color::Red),
+        _ => style(look, Color::Yellow),
+    }
+}
+
+/// A colour, where colours are wanted.
+const fn style(look: Look, colour: Color) -> Style {
+    if look.colour { Style::new().fg(colour) } else { Style::new() }
+}

@@ -1,0 +1,466 @@
+//! What is on the page. Pure: what was seen, heard and typed in; what is to be asked out.
+
+use std::collections::VecDeque;
+
+use schemas::entry::Actor;
+use schemas::names::{CellId, ProcessGuid};
+use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
+use schemas::{Position, Timestamp};
+
+use super::keys::Key;
+use super::rates::Rates;
+use crate::cli::live::{event_lines, worst_first};
+use crate::cli::names::Names;
+use crate::cli::output::Look;
+use crate::cli::rows::rollout_under_way;
+
+/// The last events that are kept to be shown.
+const KEPT: usize = 500;
+
+/// What the cluster answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Seen {
+    pub(super) at: Timestamp,
+    pub(super) position: Position,
+    pub(super) status: StatusRow,
+    pub(super) cells: Vec<CellRow>,
+    pub(super) lrps: Vec<LrpRow>,
+    /// Whether there are more processes than these.
+    pub(super) more: bool,
+    /// Of what is opened, if anything.
+    pub(super) instances: Option<(Opened, Vec<InstanceRow>)>,
+}
+
+/// What comes to the page.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    Key(Key),
+    Seen(Box<Seen>),
+    /// The cluster doesn't answer.
+    Lost {
+        at: Timestamp,
+        why: String,
+    },
+    /// Something was decided.
+    Happened(Box<RecordedEntry>, Look),
+    /// What was asked for, as text.
+    Told {
+        title: String,
+        text: String,
+    },
+}
+
+/// What the page wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Quit,
+    /// Why something is where it is.
+    Why(String),
+    /// The instances of something, from now on; none: of nothing.
+    Instances(Option<Opened>),
+}
+
+/// A part of the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pane {
+    Cells,
+    #[default]
+    Processes,
+    Events,
+}
+
+/// What is looked into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    Process(ProcessGuid),
+    Cell(CellId),
+}
+
+/// A text over the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text {
+    pub(super) title: String,
+    pub(super) lines: Vec<String>,
+    pub(super) scrolled: usize,
+    /// The last line that can be the first, as it was drawn last.
+    pub(super) last: usize,
+}
+
+/// An event, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Happened {
+    pub(super) position: Position,
+    pub(super) line: String,
+}
+
+/// Which row of a list is chosen. The row stays chosen where others come and go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chosen {
+    key: Option<String>,
+    pub(super) at: usize,
+}
+
+impl Chosen {
+    /// Where it is in a list now.
+    pub(super) fn settle(&mut self, keys: &[String]) {
+        let found = self.key.as_ref().and_then(|key| keys.iter().position(|known| known == key));
+        self.at = found.unwrap_or(self.at).min(keys.len().saturating_sub(1));
+        self.key = keys.get(self.at).cloned();
+    }
+
+    fn moved(&mut self, keys: &[String], to: usize) {
+        self.at = to.min(keys.len().saturating_sub(1));
+        self.key = keys.get(self.at).cloned();
+    }
+}
+
+/// The page.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    pub(super) seen: Option<Box<Seen>>,
+    /// Since when the cluster doesn't answer, and why.
+    pub(super) lost: Option<(Timestamp, String)>,
+    pub(super) events: VecDeque<Happened>,
+    pub(super) rates: Rates,
+    pub(super) pane: Pane,
+    pub(super) opened: Option<Opened>,
+    /// The instances of what is opened, once they are known.
+    pub(super) instances: Option<Vec<InstanceRow>>,
+    pub(super) text: Option<Text>,
+    pub(super) help: bool,
+    pub(super) filter: String,
+    /// Whether the filter is being typed.
+    pub(super) typing: bool,
+    pub(super) cells: Chosen,
+    pub(super) processes: Chosen,
+    pub(super) rows: Chosen,
+    /// The chosen event is so many before the newest.
+    pub(super) happened: Chosen,
+    /// Rows of the list that is moved through, as they were drawn last.
+    pub(super) page: usize,
+}
+
+impl Model {
+    /// Takes what came, and says what is to be done.
+    pub(super) fn take(&mut self, input: Input) -> Option<Ask> {
+        match input {
+            Input::Key(key) => return self.typed(key),
+            Input::Seen(seen) => self.see(seen),
+            Input::Lost { at, why } => {
+                let since = self.lost.take().map_or(at, |(since, _)| since);
+                self.lost = Some((since, why));
+            }
+            Input::Happened(entry, look) => self.happen(&entry, look),
+            Input::Told { title, text } => {
+                self.text = Some(Text {
+                    title,
+                    lines: text.lines().map(str::to_owned).collect(),
+                    scrolled: 0,
+                    last: 0,
+                });
+            }
+        }
+        None
+    }
+
+    fn see(&mut self, mut seen: Box<Seen>) {
+        self.lost = None;
+        self.rates.stands(seen.at, seen.position);
+        let bad = |row: &LrpRow| match () {
+            () if row.crashed > 0 => 0,
+            () if rollout_under_way(row).is_some() => 1,
+            () if row.running < row.instances || !row.desired => 2,
+            () => 3,
+        };
+        seen.lrps.sort_by(|a, b| bad(a).cmp(&bad(b)).then_with(|| a.process_guid.cmp(&b.process_guid)));
+        if let Some((opened, mut rows)) = seen.instances.take()
+            && self.opened.as_ref() == Some(&opened)
+        {
+            worst_first(&mut rows, &mut []);
+            self.instances = Some(rows);
+        }
+        self.seen = Some(seen);
+        self.settle();
+    }
+
+    fn happen(&mut self, entry: &RecordedEntry, look: Look) {
+        if let ReadEntry::Known(known) = &entry.entry {
+            let asked = |actor: &Actor| matches!(actor, Actor::Client { .. } | Actor::Operator(_));
+            let commands = known.decisions.iter().filter(|decision| asked(&decision.actor)).count();
+            self.rates.commands(u64::try_from(commands).unwrap_or(u64::MAX));
+        }
+        let position = entry.position;
+        let lines: Vec<String> = event_lines(entry, look);
+        if self.happened.at > 0 {
+            // What is chosen stays chosen where more comes below it.
+            self.happened.at += lines.iter().filter(|line| self.passes(&[line])).count();
+        }
+        self.events.extend(lines.into_iter().map(|line| Happened { position, line }));
+        let extra = self.events.len().saturating_sub(KEPT);
+        self.events.drain(..extra);
+    }
+
+    /// Has every choice follow its list.
+    fn settle(&mut self) {
+        let (cells, processes, rows) = (self.cell_keys(), self.process_keys(), self.instance_keys());
+        self.cells.settle(&cells);
+        self.processes.settle(&processes);
+        self.rows.settle(&rows);
+        self.happened.at = self.happened.at.min(self.shown_events().count().saturating_sub(1));
+    }
+
+    fn typed(&mut self, key: Key) -> Option<Ask> {
+        match key {
+            Key::Interrupt => return Some(Ask::Quit),
+            Key::Resized => return None,
+            Key::Char(_)
+            | Key::Up
+            | Key::Down
+            | Key::PageUp
+            | Key::PageDown
+            | Key::First
+            | Key::Last
+            | Key::Enter
+            | Key::Back
+            | Key::Next
+            | Key::Previous
+            | Key::Erase => {}
+        }
+        if self.typing {
+            self.type_filter(key);
+            return None;
+        }
+        if self.help {
+            self.help = false;
+            return None;
+        }
+        match (key, moves(key)) {
+            (_, Some(moves)) => self.go(moves),
+            (Key::Char('q'), _) if self.text.is_none() && self.opened.is_none() => return Some(Ask::Quit),
+            (Key::Char('q') | Key::Back, _) => return self.back(),
+            (Key::Char('?' | 'h'), _) => self.help = true,
+            (Key::Char('/'), _) if self.text.is_none() => self.typing = true,
+            (Key::Char('w'), _) => return self.why(),
+            (Key::Enter, _) => return self.enter(),
+            (Key::Next, _) => self.turn([Pane::Cells, Pane::Processes, Pane::Events]),
+            (Key::Previous, _) => self.turn([Pane::Events, Pane::Processes, Pane::Cells]),
+            _ => {}
+        }
+        None
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        if let Key::Char(char) = key {
+            self.filter.push(char);
+        } else if key == Key::Erase {
+            self.filter.pop();
+        } else if key == Key::Back {
+            self.filter.clear();
+            self.typing = false;
+        } else if key == Key::Enter {
+            self.typing = false;
+        }
+        self.settle();
+    }
+
+    /// The next pane in this order.
+    fn turn(&mut self, order: [Pane; 3]) {
+        if self.opened.is_none() && self.text.is_none() {
+            let at = order.iter().position(|pane| *pane == self.pane).unwrap_or(0);
+            self.pane = order[(at + 1) % order.len()];
+        }
+    }
+
+    /// One step back; from the page itself, nowhere but out of a filter.
+    fn back(&mut self) -> Option<Ask> {
+        if self.text.take().is_some() {
+            return None;
+        }
+        if self.opened.take().is_some() {
+            self.instances = None;
+            self.rows = Chosen::default();
+            return Some(Ask::Instances(None));
+        }
+        if self.filter.is_empty() {
+            return Some(Ask::Quit);
+        }
+        self.filter.clear();
+        self.settle();
+        None
+    }
+
+    fn go(&mut self, by: Move) {
+        let page = self.page.saturating_sub(1).max(1);
+        if let Some(text) = &mut self.text {
+            text.scrolled = by.from(text.scrolled, page, text.last).min(text.last);
+            return;
+        }
+        if self.opened.is_some() {
+            let keys = self.instance_keys();
+            let to = by.from(self.rows.at, page, keys.len());
+            return self.rows.moved(&keys, to);
+        }
+        match self.pane {
+            Pane::Cells => {
+                let keys = self.cell_keys();
+                let to = by.from(self.cells.at, page, keys.len());
+                self.cells.moved(&keys, to);
+            }
+            Pane::Processes => {
+                let keys = self.process_keys();
+                let to = by.from(self.processes.at, page, keys.len());
+                self.processes.moved(&keys, to);
+            }
+            Pane::Events => {
+                // The newest is at the bottom.
+                let last = self.shown_events().count().saturating_sub(1);
+                let down = by.from(last.saturating_sub(self.happened.at), page, last + 1).min(last);
+                self.happened.at = last - down;
+            }
+        }
+    }
+
+    fn enter(&mut self) -> Option<Ask> {
+        if self.text.is_some() {
+            return None;
+        }
+        if self.opened.is_some() {
+            return self.why();
+        }
+        let opened = match self.pane {
+            Pane::Cells => self.shown_cells().nth(self.cells.at).map(|row| Opened::Cell(row.cell_id.clone())),
+            Pane::Processes => {
+                let row = self.shown_processes().nth(self.processes.at);
+                row.map(|row| Opened::Process(row.process_guid.clone()))
+            }
+            Pane::Events => {
+                let text = self.chosen_event()?;
+                let title = format!("position {}", text.position);
+                let position = text.position;
+                let lines = self.events.iter().filter(|one| one.position == position);
+                let lines = lines.map(|one| one.line.clone()).collect();
+                self.text = Some(Text { title, lines, scrolled: 0, last: 0 });
+                return None;
+            }
+        };
+        self.opened.clone_from(&opened);
+        self.instances = None;
+        self.rows = Chosen::default();
+        opened.map(|opened| Ask::Instances(Some(opened)))
+    }
+
+    /// Why the chosen instance is where it is; of a process, the first that isn't well.
+    fn why(&self) -> Option<Ask> {
+        if self.text.is_some() {
+            return None;
+        }
+        if self.opened.is_some() {
+            return self.instance_keys().get(self.rows.at).cloned().map(Ask::Why);
+        }
+        if self.pane != Pane::Processes {
+            return None;
+        }
+        let row = self.shown_processes().nth(self.processes.at)?;
+        let seen = self.seen.as_ref()?;
+        let worst = seen.status.worst.iter().find(|one| one.process_guid == row.process_guid);
+        let index = worst.map(|one| one.index).or_else(|| row.indices.iter().next())?;
+        Some(Ask::Why(format!("{}/{index}", row.process_guid)))
+    }
+
+    /// Whether a row is shown, by what can be looked for in it.
+    fn passes(&self, words: &[&str]) -> bool {
+        let filter = self.filter.to_lowercase();
+        words.iter().any(|word| word.to_lowercase().contains(&filter))
+    }
+
+    pub(super) fn shown_cells(&self) -> impl Iterator<Item = &CellRow> {
+        let all = self.seen.iter().flat_map(|seen| &seen.cells);
+        all.filter(|row| self.passes(&[row.cell_id.as_str(), row.presence.zone.as_str(), row.state.as_str()]))
+    }
+
+    pub(super) fn shown_processes(&self) -> impl Iterator<Item = &LrpRow> {
+        let all = self.seen.iter().flat_map(|seen| &seen.lrps);
+        all.filter(|row| self.passes(&[row.process_guid.as_str(), row.domain.as_str()]))
+    }
+
+    /// The instances of what is opened, each with what it is called.
+    pub(super) fn shown_instances(&self) -> Vec<(String, &InstanceRow)> {
+        let Some(rows) = &self.instances else { return vec![] };
+        let names = Names::of_rows(rows);
+        let state = |row: &InstanceRow| row.state.as_str();
+        let cell = |row: &InstanceRow| row.cell_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        let all = rows.iter().map(|row| (names.of(row), row));
+        all.filter(|(name, row)| self.passes(&[name, state(row), &cell(row)])).collect()
+    }
+
+    /// Events, the oldest first.
+    pub(super) fn shown_events(&self) -> impl DoubleEndedIterator<Item = &Happened> {
+        self.events.iter().filter(|one| self.passes(&[&one.line]))
+    }
+
+    fn chosen_event(&self) -> Option<&Happened> {
+        self.shown_events().rev().nth(self.happened.at)
+    }
+
+    fn cell_keys(&self) -> Vec<String> {
+        self.shown_cells().map(|row| row.cell_id.to_string()).collect()
+    }
+
+    fn process_keys(&self) -> Vec<String> {
+        self.shown_processes().map(|row| row.process_guid.to_string()).collect()
+    }
+
+    fn instance_keys(&self) -> Vec<String> {
+        self.shown_instances().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Instances of a state, in all.
+    pub(super) fn instances_of(&self, state: InstanceState) -> u64 {
+        let counts = self.seen.as_ref().map(|seen| &seen.status.cluster.instances);
+        counts.and_then(|counts| counts.get(&state)).copied().unwrap_or_default()
+    }
+}
+
+/// A move through a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+}
+
+const fn moves(key: Key) -> Option<Move> {
+    match key {
+        Key::Up | Key::Char('k') => Some(Move::Up),
+        Key::Down | Key::Char('j') => Some(Move::Down),
+        Key::PageUp | Key::Char('b') => Some(Move::PageUp),
+        Key::PageDown | Key::Char(' ') => Some(Move::PageDown),
+        Key::First | Key::Char('g') => Some(Move::First),
+        Key::Last | Key::Char('G') => Some(Move::Last),
+        Key::Char(_)
+        | Key::Enter
+        | Key::Back
+        | Key::Next
+        | Key::Previous
+        | Key::Erase
+        | Key::Interrupt
+        | Key::Resized => None,
+    }
+}
+
+impl Move {
+    /// Where it leads from a row; beyond the end is the end.
+    const fn from(self, at: usize, page: usize, end: usize) -> usize {
+        match self {
+            Self::Up => at.saturating_sub(1),
+            Self::Down => at + 1,
+            Self::PageUp => at.saturating_sub(page),
+            Self::PageDown => at + page,
+            Self::First => 0,
+            Self::Last => end,
+        }
+    }
+}
