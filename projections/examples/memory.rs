@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use projections::{Picture, World};
+use projections::{Figures, Observed, Picture, World};
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp};
@@ -21,9 +21,10 @@ use schemas::entry::{Actor, Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::{
     CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
-    ProcessGuid, RequestId, Stack, Zone,
+    ProcessGuid, RequestId, ServiceId, Stack, Zone,
 };
 use schemas::process::{self, Command, Context, Report, ReportStep};
+use schemas::query::{MalformedEntries, Services};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
     Decision, Entry, Indices, Place, Places, Position, Subject, Timestamp, actual, cell, cluster, limits,
@@ -43,6 +44,28 @@ enum Step {
     Desire,
     Claim,
     Start,
+}
+
+/// What it takes to count what nobody counts as it changes, for whoever watches.
+fn figures(world: &World) {
+    let observed = Observed {
+        bbs: ServiceId::new("b1").expect("a name"),
+        now: world.latest(),
+        durability: String::new(),
+        set_aside: MalformedEntries::default(),
+        services: Services::default(),
+        history_limit: 0,
+        refused_transitions: 0,
+        heard: BTreeMap::new(),
+    };
+    let picture = world.picture();
+    let begin = Instant::now();
+    let figures = Figures::of(&picture, &observed);
+    let millis = begin.elapsed().as_secs_f64() * 1e3;
+    println!(
+        "figures: {millis:.1} ms, {} instances desired, {} missing",
+        figures.instances_desired, figures.instances_missing
+    );
 }
 
 struct Journal {
@@ -87,6 +110,7 @@ fn main() {
     }
     println!("{lrps} LRPs running, {definitions} different definitions");
     println!("{:?}", journal.world.counts());
+    figures(&journal.world);
     report_memory("folded", empty, lrps);
     let seconds = journal.folding.as_secs_f64();
     let decisions = as_f64(3 * lrps);
