@@ -1,4 +1,5 @@
 //! What is under `deploy/` asks for nothing but what is in the catalogue, and docs/operations.md has all of that.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,6 +30,7 @@ struct Query {
 fn rules() -> Vec<Query> {
     let text = read("deploy/prometheus/alerts.yml");
     let (mut found, mut lines) = (vec![], text.lines().peekable());
+    let labels = Regex::new(r"\$labels\.(\w+)").unwrap();
     let mut place = String::new();
     while let Some(line) = lines.next() {
         if let Some(name) = line.trim().strip_prefix("- alert: ") {
@@ -48,7 +50,6 @@ fn rules() -> Vec<Query> {
         }
         let of_text = line.trim().starts_with("summary:") || line.trim().starts_with("description:");
         if let Some(query) = found.last_mut().filter(|_| of_text) {
-            let labels = Regex::new(r"\$labels\.(\w+)").unwrap();
             let named = labels.captures_iter(line).map(|label| format!("{{{{{}}}}}", &label[1]));
             query.legend.extend(named);
         }

@@ -1,4 +1,5 @@
 //! The page as Prometheus reads it, and probes, over HTTP.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

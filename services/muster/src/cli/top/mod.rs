@@ -6,11 +6,13 @@
 //! | [`model`] | what is on the page, and what becomes of it when something comes; pure |
 //! | [`draw`] | the page as it is drawn; pure |
 //! | [`keys`] | what is typed |
+//! | [`moves`] | moving through a list whose rows come and go; pure |
 //! | [`rates`] | how much happens in a second; pure |
 
 mod draw;
 mod keys;
 mod model;
+mod moves;
 mod rates;
 #[cfg(test)]
 mod tests;
@@ -95,7 +97,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
             Some(Ask::Quit) => return Ok(()),
             Some(Ask::Instances(opened)) => drop(wanted.send(opened)),
             Some(Ask::Why(id)) => {
-                drop(tasks.spawn(explain(client.clone(), id, (global.clone(), output), inputs.clone())))
+                drop(tasks.spawn(explain(client.clone(), id, (global.clone(), output), inputs.clone())));
             }
             None => {}
         }
