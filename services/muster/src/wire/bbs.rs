@@ -86,8 +86,8 @@ impl Waiter {
     /// Whose environment it may read.
     pub(super) fn sight(&self) -> Sight {
         match self {
-            Self::Bus(_, _, sight, _) => sight.clone(),
-            Self::Driver(_) => Sight::Everything,
+            Self::Bus(_, _, sight, _, _) => sight.clone(),
+            Self::Driver(_) | Self::Watch(_) => Sight::Everything,
         }
     }
 }
