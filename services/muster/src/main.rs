@@ -170,6 +170,8 @@ mod tests {
                 "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
                 "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
             ],
+            "isolation" => ["full", "none"],
+            "first-id" => ["100000", "200000"],
             "log-format" => ["text", "json"],
             "metrics" => ["127.0.0.1:9464", "[::1]:1"],
             "otlp" => ["http://a/v1/traces", "https://b/v1/traces"],
