@@ -26,3 +26,6 @@ pub const SOCKET_QUEUE: usize = 1_024;
 pub const FRAME_BYTES: usize = schemas::limits::MESSAGE_BYTES + 4 * SUBJECT_BYTES;
 /// How long a new connection to a Unix socket may take to say who it is.
 pub const SOCKET_HELLO: Duration = Duration::from_secs(5);
+
+/// How long after a server refused a connection it is asked once more.
+pub const REFUSED_AGAIN: Duration = Duration::from_millis(250);

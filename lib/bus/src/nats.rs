@@ -11,9 +11,9 @@ use async_nats::connection::State;
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::limits::{API, CLIENT_QUEUE, RECONNECT, REMEMBERED_VIOLATIONS, SUBSCRIPTION_QUEUE};
+use crate::limits::{API, CLIENT_QUEUE, RECONNECT, REFUSED_AGAIN, REMEMBERED_VIOLATIONS, SUBSCRIPTION_QUEUE};
 use crate::{BusError, check_inbox};
 
 /// How to reach a NATS server, and as whom.
@@ -129,6 +129,17 @@ impl Settings {
     /// # Errors
     /// Nobody answers within the patience, the server doesn't let us in, a file can't be read.
     pub async fn connect(&self) -> Result<Connection, ConnectError> {
+        match self.connect_once().await {
+            // A server that reads its users again in this moment refuses who hasn't said yet who he is.
+            Err(ConnectError::Refused { .. }) => {
+                sleep(REFUSED_AGAIN).await;
+                self.connect_once().await
+            }
+            done => done,
+        }
+    }
+
+    async fn connect_once(&self) -> Result<Connection, ConnectError> {
         let addresses = self.addresses()?;
         let violations = Violations::new();
         let (count, made) = watch::channel(0);
