@@ -94,7 +94,7 @@ pub fn configuration(settings: &Settings) -> String {
 /// The users, each with its permissions: all of Muster in one account, the server's own in another.
 #[must_use]
 pub fn users(users: &[User]) -> String {
-    let mut text = "# Written by muster auth, from users.txt: what is changed here is lost with the next change there.\n\
+    let mut text = "# Written by muster auth, from users.list: what is changed here is lost with the next change there.\n\
                     system_account: SYS\naccounts {\n    SYS {\n        users: ["
         .to_owned();
     for user in users.iter().filter(|user| user.role.rights().is_none()) {

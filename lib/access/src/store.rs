@@ -1,6 +1,6 @@
 //! The folder that `muster auth` makes: users with their keys and certificates, and the server's configuration.
 //!
-//! `users.txt` is what counts; the server's `users.conf` follows from it. Both are replaced as a whole, and a command that
+//! `users.list` is what counts; the server's `users.conf` follows from it. Both are replaced as a whole, and a command that
 //! was killed in between is completed by the next one. What is secret is readable by its owner alone and never overwritten.
 
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::roles::Role;
 use crate::server::{self, AUTHORITY, SERVER, Settings, USERS, User};
 
 /// The list of users.
-const LIST: &str = "users.txt";
+const LIST: &str = "users.list";
 /// The server's configuration.
 pub const CONFIGURATION: &str = "nats.conf";
 /// The authority's key.

@@ -40,5 +40,5 @@ fn the_documentation_has_the_table_of_the_code() {
     let text = fs::read_to_string(path).unwrap();
     let head = "| role | publishes | subscribes | `allow_responses` |\n|---|---|---|---|\n";
     let table = format!("{head}{}\n", ROLES.map(row).join("\n"));
-    assert!(text.contains(&table), "docs/operations.md, Permissions, has another table than\n{table}");
+    assert!(text.contains(&table), "docs/operations.md has another table of roles than\n{table}");
 }

@@ -77,9 +77,9 @@ fn nothing_that_is_there_is_overwritten() {
     assert_eq!(fs::read_to_string(&left).unwrap(), "of somebody");
     assert_eq!(store.users().len(), 1);
     drop(store);
-    let before = fs::read_to_string(at.join("users.txt")).unwrap();
+    let before = fs::read_to_string(at.join("users.list")).unwrap();
     assert!(matches!(Store::create(at, &new(&[]), NOW), Err(StoreError::Exists { .. })));
-    assert_eq!(fs::read_to_string(at.join("users.txt")).unwrap(), before);
+    assert_eq!(fs::read_to_string(at.join("users.list")).unwrap(), before);
     assert!(matches!(Store::open(&at.join("users")), Err(StoreError::Absent { .. })));
 }
 
@@ -93,7 +93,7 @@ fn who_is_revoked_is_in_no_file_any_more() {
     let unknown = store.revoke("operator-ops").unwrap_err();
     assert_eq!(unknown.to_string(), "there is no user operator-ops: the users are auditor-eve");
     let folder = folder.path();
-    for name in ["users.txt", "users.conf"] {
+    for name in ["users.list", "users.conf"] {
         assert!(!fs::read_to_string(folder.join(name)).unwrap().contains(&nkey), "{name}");
     }
     for ending in ["nk", "crt", "key", "env"] {
@@ -119,7 +119,7 @@ fn a_command_that_was_killed_is_seen() {
 fn a_list_that_is_none_is_refused_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::create(folder.path(), &new(&[]), NOW).unwrap());
-    let list = folder.path().join("users.txt");
+    let list = folder.path().join("users.list");
     for (text, why) in [
         ("user a UX rep c1\n", "line 1: its nkey is none"),
         ("server tls://a\nuser a.b UX rep c1\n", "line 2: "),
