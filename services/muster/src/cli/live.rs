@@ -6,9 +6,9 @@ use client::key_of;
 use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 
 use super::describe::sentences;
+use super::keys::Move;
 use super::output::Look;
 use super::rows;
-use super::screen::Key;
 use super::status::Complaint;
 use super::words::time_of_day;
 
@@ -96,18 +96,9 @@ impl View {
     }
 
     /// Moves through the tables.
-    pub(crate) fn scroll(&mut self, key: Key) {
+    pub(crate) fn scroll(&mut self, moves: Move) {
         let page = self.page.saturating_sub(1).max(1);
-        self.scrolled = match key {
-            Key::Up => self.scrolled.saturating_sub(1),
-            Key::Down => self.scrolled + 1,
-            Key::PageUp => self.scrolled.saturating_sub(page),
-            Key::PageDown => self.scrolled + page,
-            Key::First => 0,
-            Key::Last => self.last,
-            Key::Quit | Key::Resized => self.scrolled,
-        }
-        .min(self.last);
+        self.scrolled = moves.from(self.scrolled, page, self.last).min(self.last);
     }
 
     /// The lines of the view on a terminal of this size: the heading stays, the tables scroll below their first line,
@@ -246,18 +237,18 @@ mod tests {
         let mut view = View { has_keys: true, ..view(20, 4) };
         assert_eq!(seen(&mut view), ["web/0", "web/1", "web/2", "web/3"]);
         assert!(view.lines(LOOK, 120, 13).iter().any(|line| line.contains("lines 1 to 4 of 20")));
-        view.scroll(Key::Down);
+        view.scroll(Move::Down);
         assert_eq!(seen(&mut view)[0], "web/1");
-        view.scroll(Key::PageDown);
+        view.scroll(Move::PageDown);
         assert_eq!(seen(&mut view)[0], "web/4", "a line of the page before stays");
-        view.scroll(Key::Last);
+        view.scroll(Move::Last);
         assert_eq!(seen(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
-        view.scroll(Key::Down);
+        view.scroll(Move::Down);
         assert_eq!(seen(&mut view)[0], "web/16");
         // When there is less to be seen it is seen.
         view.instances.truncate(2);
         assert_eq!(seen(&mut view), ["web/0", "web/1"]);
-        view.scroll(Key::PageUp);
+        view.scroll(Move::PageUp);
         assert_eq!(seen(&mut view), ["web/0", "web/1"]);
     }
 

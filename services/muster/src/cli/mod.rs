@@ -26,6 +26,7 @@ mod find;
 mod fleet;
 mod instance;
 mod journal;
+mod keys;
 mod live;
 mod log;
 mod lrp;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event;
 pub(crate) use crossterm::event::Event;
-use crossterm::event::{self, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{
     Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -16,6 +16,7 @@ use crossterm::{execute, queue};
 use tokio::sync::mpsc;
 
 use super::failure::{Exit, Failure};
+use super::keys::{self, Key, Move};
 
 /// How often the reader of keys looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
@@ -30,19 +31,9 @@ static DRAWN_ON: Mutex<bool> = Mutex::new(false);
 
 /// What a key means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// One line up.
-    Up,
-    /// One line down.
-    Down,
-    /// A page up.
-    PageUp,
-    /// A page down.
-    PageDown,
-    /// To the first line.
-    First,
-    /// To the last line.
-    Last,
+pub(crate) enum Meaning {
+    /// To other lines.
+    Move(Move),
     /// Enough.
     Quit,
     /// The terminal has another size.
@@ -85,7 +76,7 @@ impl Screen {
     }
 
     /// The next key that means something; never one where there are none. Cancel-safe.
-    pub(crate) async fn key(&mut self) -> Key {
+    pub(crate) async fn key(&mut self) -> Meaning {
         loop {
             if let Some(key) = meaning(&self.event().await) {
                 return key;
@@ -178,32 +169,30 @@ fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     }
 }
 
-/// What an event of the terminal means.
-fn meaning(event: &Event) -> Option<Key> {
-    let KeyEvent { code, modifiers, .. } = match event {
-        Event::Resize(..) => return Some(Key::Resized),
-        Event::Key(key) if key.kind != KeyEventKind::Release => *key,
-        Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) | Event::Paste(_) => {
-            return None;
-        }
+/// What an event of the terminal means, with Ctrl or without.
+fn meaning(event: &Event) -> Option<Meaning> {
+    let key = match keys::key(event)? {
+        Key::Resized => return Some(Meaning::Resized),
+        Key::Interrupt | Key::Back => return Some(Meaning::Quit),
+        Key::Char(char) | Key::Control(char) => Key::Char(char),
+        key @ (Key::Up
+        | Key::Down
+        | Key::PageUp
+        | Key::PageDown
+        | Key::First
+        | Key::Last
+        | Key::Enter
+        | Key::Next
+        | Key::Previous
+        | Key::Erase) => key,
     };
-    let control = modifiers.contains(KeyModifiers::CONTROL);
-    #[expect(clippy::wildcard_enum_match_arm, reason = "there are more keys than meanings")]
-    match code {
-        KeyCode::Char('c' | 'd') if control => Some(Key::Quit),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
-        KeyCode::Up | KeyCode::Char('k') => Some(Key::Up),
-        KeyCode::Down | KeyCode::Char('j') => Some(Key::Down),
-        KeyCode::PageUp | KeyCode::Char('b') => Some(Key::PageUp),
-        KeyCode::PageDown | KeyCode::Char(' ') => Some(Key::PageDown),
-        KeyCode::Home | KeyCode::Char('g') => Some(Key::First),
-        KeyCode::End | KeyCode::Char('G') => Some(Key::Last),
-        _ => None,
-    }
+    if key == Key::Char('q') { Some(Meaning::Quit) } else { keys::moves(key).map(Meaning::Move) }
 }
 
 #[cfg(test)]
 mod tests {
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
     use super::*;
 
     #[test]
@@ -217,10 +206,10 @@ mod tests {
     fn keys_have_meanings() {
         let key = |code, modifiers| meaning(&Event::Key(KeyEvent::new(code, modifiers)));
         let plain = |code| key(code, KeyModifiers::NONE);
-        assert_eq!(plain(KeyCode::Char('q')), Some(Key::Quit));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Quit));
+        assert_eq!(plain(KeyCode::Char('q')), Some(Meaning::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Meaning::Quit));
         assert_eq!(plain(KeyCode::Char('c')), None);
-        assert_eq!([plain(KeyCode::Down), plain(KeyCode::Char('j'))], [Some(Key::Down); 2]);
-        assert_eq!(meaning(&Event::Resize(1, 1)), Some(Key::Resized));
+        assert_eq!([plain(KeyCode::Down), plain(KeyCode::Char('j'))], [Some(Meaning::Move(Move::Down)); 2]);
+        assert_eq!(meaning(&Event::Resize(1, 1)), Some(Meaning::Resized));
     }
 }

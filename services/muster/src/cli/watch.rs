@@ -19,7 +19,7 @@ use super::failure::{Exit, Failure};
 use super::live::{View, event_lines, worst_first};
 use super::names::Names;
 use super::output::Output;
-use super::screen::{Key, Screen};
+use super::screen::{Meaning, Screen};
 use super::status::{Complaint, complaints};
 use super::words::count;
 
@@ -118,14 +118,15 @@ async fn gather(
     let (mut until, mut changed) = (Instant::now() + TICK.max(pause), false);
     loop {
         tokio::select! {
-            key = screen.key() => match key {
-                Key::Quit => return Ok(Gathered::Enough),
-                key @ (Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::First | Key::Last | Key::Resized) => {
-                    view.scroll(key);
-                    let (width, height) = Screen::size();
-                    Screen::draw(&view.lines(output.look(), width, height))?;
+            key = screen.key() => {
+                match key {
+                    Meaning::Quit => return Ok(Gathered::Enough),
+                    Meaning::Move(moves) => view.scroll(moves),
+                    Meaning::Resized => {}
                 }
-            },
+                let (width, height) = Screen::size();
+                Screen::draw(&view.lines(output.look(), width, height))?;
+            }
             entry = events.next() => {
                 view.happened(&entry?, output.look());
                 if !changed {

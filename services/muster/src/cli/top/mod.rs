@@ -5,12 +5,10 @@
 //! | this one | the hands: keys, polls, and the terminal |
 //! | [`model`] | what is on the page, and what becomes of it when something comes; pure |
 //! | [`draw`] | the page as it is drawn; pure |
-//! | [`keys`] | what is typed |
-//! | [`moves`] | moving through a list whose rows come and go; pure |
+//! | [`moves`] | which row of a list is chosen while rows come and go; pure |
 //! | [`rates`] | how much happens in a second; pure |
 
 mod draw;
-mod keys;
 mod model;
 mod moves;
 mod rates;
@@ -37,6 +35,7 @@ use super::args::Global;
 use super::connect::connect;
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
+use super::keys;
 use super::output::Output;
 use super::screen::Screen;
 use super::why;

@@ -7,9 +7,9 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
 use schemas::{Position, Timestamp};
 
-use super::keys::Key;
-use super::moves::{Chosen, Move, moves};
+use super::moves::Chosen;
 use super::rates::Rates;
+use crate::cli::keys::{Key, Move, moves};
 use crate::cli::live::{event_lines, worst_first};
 use crate::cli::names::Names;
 use crate::cli::output::Look;
@@ -192,7 +192,7 @@ impl Model {
     fn typed(&mut self, key: Key) -> Option<Ask> {
         match key {
             Key::Interrupt => return Some(Ask::Quit),
-            Key::Resized => return None,
+            Key::Resized | Key::Control(_) => return None,
             Key::Char(_)
             | Key::Up
             | Key::Down

@@ -14,9 +14,9 @@ use schemas::query::{
 use schemas::resources::Resources;
 use uuid::Uuid;
 
-use super::keys::Key;
 use super::model::{Ask, Happened, Input, Model, Opened, Pane, Seen};
 use super::*;
+use crate::cli::keys::Key;
 use crate::cli::output::Look;
 use crate::cli::rows::tests::{a_cell, process, rolling, running};
 
