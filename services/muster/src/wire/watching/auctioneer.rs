@@ -1,7 +1,7 @@
 //! What an auctioneer tells whoever watches it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use auctioneer::{Auctioneer, Deeds};
 use bus::Bus;
@@ -10,24 +10,21 @@ use metrics::catalogue as of;
 use metrics::counted::Histogram;
 use metrics::family::{Sample, Service};
 use metrics::page::{Saying, Source};
-use metrics::pulse::Pulse;
 use schemas::Position;
 use schemas::message::Standing;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Watching;
-use super::bbs::by;
+use super::driven::Driven;
 use super::lag::Lag;
+use super::{Watching, by, lock};
 use crate::wire::drive::Onlooker;
 
 /// What an auctioneer counts. It outlives its machines.
 #[derive(Debug)]
 pub(crate) struct AuctioneerWatch {
-    bus: Bus,
-    refused: Arc<AtomicU64>,
+    driven: Driven,
     lag: Arc<Lag>,
-    pulse: Pulse,
     auction: Histogram,
     work: Histogram,
     seen: Mutex<Seen>,
@@ -55,35 +52,25 @@ impl AuctioneerWatch {
         ends: CancellationToken,
     ) -> Arc<Self> {
         let watch = Arc::new(Self {
-            bus,
-            refused,
+            driven: Driven::new(bus, refused),
             lag: Arc::default(),
-            pulse: Pulse::default(),
             auction: Histogram::of_seconds(),
             work: Histogram::of_things(),
             seen: Mutex::default(),
         });
-        if watching.is_on() {
-            let of = Arc::clone(&watch);
-            watch.lag.watch(journal, move || of.position(), ends);
-        }
-        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watching.add_follower(&watch, (&watch.lag, journal), Self::position, ends);
         watch
     }
 
     /// Its machine is driven no more; another one may be.
     pub(crate) fn rests(&self) {
-        self.pulse.end();
-        let mut seen = self.lock();
+        self.driven.pulse.end();
+        let mut seen = lock(&self.seen);
         *seen = Seen { before: sum(seen.before, seen.deeds), ..Seen::default() };
     }
 
     fn position(&self) -> Position {
-        self.lock().standing.map_or(Position(0), |standing| standing.position)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen).standing.map_or(Position(0), |standing| standing.position)
     }
 }
 
@@ -104,15 +91,14 @@ impl Source for AuctioneerWatch {
     }
 
     fn tell(&self) -> Saying<'_, Vec<Sample>> {
-        let seen = *self.lock();
+        let seen = *lock(&self.seen);
         let deeds = sum(seen.before, seen.deeds);
-        let mut told = vec![
-            of::CONNECTED.says(self.bus.is_connected()),
-            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
+        let mut told = self.driven.tell().to_vec();
+        told.extend([
             of::LEADER.says(seen.standing.is_some_and(|standing| standing.leads)),
             of::AUCTION.says(self.auction.observed()),
             of::AUCTION_WORK.says(self.work.observed()),
-        ];
+        ]);
         let outcomes = [
             ("placed", deeds.placed),
             ("unplaced", deeds.unplaced),
@@ -134,15 +120,12 @@ impl Source for AuctioneerWatch {
     }
 
     fn hangs(&self) -> Option<String> {
-        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+        self.driven.hangs()
     }
 
     fn lacks(&self) -> Saying<'_, Vec<String>> {
-        let mut wrong: Vec<String> = self.hangs().into_iter().collect();
-        if !self.bus.is_connected() {
-            wrong.push("no connection to a NATS server".to_owned());
-        }
-        let seen = *self.lock();
+        let mut wrong = self.driven.lacks();
+        let seen = *lock(&self.seen);
         match seen.standing.filter(|_| seen.caught_up) {
             Some(standing) => wrong.extend(self.lag.behind(standing.position).wrong()),
             None => wrong.push("it is still reading the journal".to_owned()),
@@ -159,7 +142,7 @@ impl Onlooker<Auctioneer> for AuctioneerOnlooker<'_> {
     fn acted(&mut self, machine: &Auctioneer, began: Instant) {
         let Self(watch) = self;
         let (deeds, counts) = (machine.deeds(), machine.counts());
-        let mut seen = watch.lock();
+        let mut seen = lock(&watch.seen);
         if deeds.auctions > seen.deeds.auctions {
             watch.auction.took(began.elapsed());
             watch.work.was(u32::try_from(deeds.work - seen.deeds.work).unwrap_or(u32::MAX));
@@ -174,6 +157,6 @@ impl Onlooker<Auctioneer> for AuctioneerOnlooker<'_> {
             blocked: counts.blocked as u64,
         };
         drop(seen);
-        watch.pulse.turn();
+        watch.driven.pulse.turn();
     }
 }

@@ -1,7 +1,7 @@
 //! What a BBS tells whoever watches it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bbs::callbacks::Called;
@@ -12,7 +12,6 @@ use metrics::catalogue as of;
 use metrics::counted::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
 use metrics::page::{Saying, Source};
-use metrics::pulse::Pulse;
 use projections::{Figures, Observed, Picture};
 use schemas::Position;
 use schemas::query::{CellState, InstanceState, TaskState};
@@ -21,9 +20,10 @@ use schemas::task::CallbackVerdict;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Watching;
 use super::commands::Commands;
+use super::driven::Driven;
 use super::lag::Lag;
+use super::{MIB, Watching, by, lock};
 use crate::wire::bbs::Driver;
 use crate::wire::drive::Onlooker;
 
@@ -35,16 +35,11 @@ const COUNTING: u32 = 20;
 const SHOWN: Duration = Duration::from_secs(2);
 /// How often a rep beats.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Bytes of a MiB.
-const MIB: u64 = 1 << 20;
 
 /// What a BBS counts, and where the rest is asked for. It outlives its machines.
 pub(crate) struct BbsWatch {
-    bus: Bus,
-    /// How often the NATS server refused something for want of permission.
-    refused: Arc<AtomicU64>,
+    driven: Driven,
     lag: Arc<Lag>,
-    pulse: Pulse,
     pub(crate) commands: Commands,
     append: Histogram,
     appends: [Counter; 4],
@@ -84,10 +79,8 @@ impl BbsWatch {
         ends: CancellationToken,
     ) -> Arc<Self> {
         let watch = Arc::new(Self {
-            bus,
-            refused,
+            driven: Driven::new(bus, refused),
             lag: Arc::default(),
-            pulse: Pulse::default(),
             commands: Commands::default(),
             append: Histogram::of_seconds(),
             appends: APPENDS.map(|_| Counter::new()),
@@ -102,11 +95,7 @@ impl BbsWatch {
             driver: Mutex::default(),
             counted: tokio::sync::Mutex::default(),
         });
-        if watching.is_on() {
-            let of = Arc::clone(&watch);
-            watch.lag.watch(journal, move || of.position(), ends);
-        }
-        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watching.add_follower(&watch, (&watch.lag, journal), Self::position, ends);
         watch
     }
 
@@ -119,7 +108,7 @@ impl BbsWatch {
 
     /// Its machine has stopped, or is driven no more.
     pub(crate) fn rests(&self) {
-        self.pulse.end();
+        self.driven.pulse.end();
     }
 
     /// It decides nothing any more.
@@ -161,9 +150,8 @@ impl BbsWatch {
     /// What is counted here.
     fn own(&self) -> Vec<Sample> {
         let mut told = self.commands.tell();
+        told.extend(self.driven.tell());
         told.extend([
-            of::CONNECTED.says(self.bus.is_connected()),
-            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
             of::APPEND.says(self.append.observed()),
             of::CONVERGENCE.says(self.convergence.observed()),
             of::HEARTBEATS_RECEIVED.says(self.heartbeats.get()),
@@ -231,15 +219,12 @@ impl Source for BbsWatch {
     }
 
     fn hangs(&self) -> Option<String> {
-        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+        self.driven.hangs()
     }
 
     fn lacks(&self) -> Saying<'_, Vec<String>> {
         Box::pin(async {
-            let mut wrong: Vec<String> = self.hangs().into_iter().collect();
-            if !self.bus.is_connected() {
-                wrong.push("no connection to a NATS server".to_owned());
-            }
+            let mut wrong = self.driven.lacks();
             if let Some(why) = &*lock(&self.stopped) {
                 wrong.push(format!("it decides nothing any more: {why}"));
             }
@@ -292,17 +277,8 @@ impl Onlooker<Bbs> for BbsOnlooker<'_> {
             self.looking.get_or_insert(began);
         }
         *lock(&self.watch.gauges) = Some(gauges);
-        self.watch.pulse.turn();
+        self.watch.driven.pulse.turn();
     }
-}
-
-/// A sample for each value of the one label of a metric.
-pub(super) fn by(
-    family: &'static Family,
-    values: impl IntoIterator<Item = (&'static str, u64)>,
-) -> impl Iterator<Item = Sample> {
-    let label = family.labels.first().copied().unwrap_or_default();
-    values.into_iter().map(move |(name, value)| family.is(vec![(label, name.to_owned())], value))
 }
 
 fn tell_world(counted: &Counted) -> Vec<Sample> {
@@ -360,8 +336,4 @@ fn tell_world(counted: &Counted) -> Vec<Sample> {
         ]
     }));
     told
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

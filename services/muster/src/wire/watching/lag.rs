@@ -1,6 +1,6 @@
 //! How far who follows the journal is behind it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use journal::Journal;
@@ -8,6 +8,7 @@ use schemas::Position;
 use tokio::time::{Instant, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::lock;
 use crate::error::chain;
 
 /// Who is so many entries behind doesn't do its work.
@@ -63,7 +64,7 @@ impl Lag {
     }
 
     fn found(&self, end: Result<Position, String>, position: Position, now: Instant) {
-        let mut seen = self.lock();
+        let mut seen = lock(&self.seen);
         match end {
             Ok(end) => {
                 seen.failed = None;
@@ -79,17 +80,13 @@ impl Lag {
 
     /// How far who stands there is behind.
     pub(super) fn behind(&self, position: Position) -> Behind {
-        let seen = self.lock();
+        let seen = lock(&self.seen);
         let since = seen.target.filter(|(target, _)| position < *target).map(|(_, since)| since.elapsed());
         Behind {
             entries: seen.end.0.saturating_sub(position.0),
             since: since.unwrap_or_default(),
             failed: seen.failed.clone(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,18 +8,29 @@
 //! | this one | who watches, if anybody does |
 //! | [`bbs`], [`auctioneer`], [`rep`], [`projector`] | what each service tells |
 //! | [`commands`] | how long commands took, by verb and by outcome |
+//! | [`driven`] | what those of them tell that drive a machine |
 //! | [`lag`] | how far who follows the journal is behind it |
 
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;
 pub(crate) mod commands;
+mod driven;
 mod lag;
 pub(crate) mod projector;
 pub(crate) mod rep;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use journal::Journal;
+use metrics::family::{Family, Sample};
 use metrics::page::{Page, Source};
+use schemas::Position;
+use tokio_util::sync::CancellationToken;
+
+use self::lag::Lag;
+
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
 
 /// Who watches the services of this program, if anybody does.
 #[derive(Clone, Debug, Default)]
@@ -31,15 +42,38 @@ impl Watching {
         Self(Some(page))
     }
 
-    /// Whether anybody does.
-    pub(crate) const fn is_on(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// Has a service tell how it is.
     pub(super) fn add(&self, source: Arc<dyn Source>) {
         if let Some(page) = &self.0 {
             page.add(source);
         }
     }
+
+    /// The same of one that follows the journal, from where it stands; the token ends that.
+    fn add_follower<S: Source + 'static>(
+        &self,
+        source: &Arc<S>,
+        (lag, journal): (&Arc<Lag>, Journal),
+        position: impl Fn(&S) -> Position + Send + 'static,
+        ends: CancellationToken,
+    ) {
+        if self.0.is_some() {
+            let of = Arc::clone(source);
+            lag.watch(journal, move || position(&of), ends);
+        }
+        self.add(Arc::clone(source) as Arc<dyn Source>);
+    }
+}
+
+/// A sample for each value of the one label of a metric.
+fn by(
+    family: &'static Family,
+    values: impl IntoIterator<Item = (&'static str, u64)>,
+) -> impl Iterator<Item = Sample> {
+    let label = family.labels.first().copied().unwrap_or_default();
+    values.into_iter().map(move |(name, value)| family.is(vec![(label, name.to_owned())], value))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! What a projector tells whoever watches it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use journal::Journal;
 use metrics::catalogue as of;
@@ -10,8 +10,8 @@ use metrics::page::{Saying, Source};
 use schemas::Position;
 use tokio_util::sync::CancellationToken;
 
-use super::Watching;
 use super::lag::Lag;
+use super::{Watching, lock};
 
 /// What a projector has done.
 #[derive(Debug)]
@@ -38,11 +38,12 @@ impl ProjectorWatch {
             position: Mutex::default(),
             stopped: Mutex::default(),
         });
-        if watching.is_on() {
-            let of = Arc::clone(&watch);
-            watch.lag.watch(journal, move || of.position().unwrap_or_default(), ends);
-        }
-        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watching.add_follower(
+            &watch,
+            (&watch.lag, journal),
+            |watch: &Self| watch.position().unwrap_or_default(),
+            ends,
+        );
         watch
     }
 
@@ -101,8 +102,4 @@ impl Source for ProjectorWatch {
         }
         Box::pin(std::future::ready(wrong))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bus::Bus;
@@ -10,29 +10,24 @@ use metrics::catalogue as of;
 use metrics::counted::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
 use metrics::page::{Saying, Source};
-use metrics::pulse::Pulse;
 use rep::{ContainerCounts, Input, Rep};
 use schemas::container::{Container, ContainerState};
 use schemas::message::Heartbeat;
 use schemas::names::{CellId, InstanceGuid};
 use tokio::time::Instant;
 
-use super::Watching;
-use super::bbs::by;
+use super::driven::Driven;
+use super::{MIB, Watching, by, lock};
 use crate::wire::drive::Onlooker;
 
 /// How often the containers are counted, at the most.
 const COUNTED: Duration = Duration::from_secs(1);
-/// Bytes of a MiB.
-const MIB: u64 = 1 << 20;
 
 /// What a rep counts. It outlives its machines.
 #[derive(Debug)]
 pub(crate) struct RepWatch {
     cell: CellId,
-    bus: Bus,
-    refused: Arc<AtomicU64>,
-    pulse: Pulse,
+    driven: Driven,
     attached: AtomicBool,
     heartbeats: Counter,
     start: Histogram,
@@ -47,9 +42,7 @@ impl RepWatch {
     pub(crate) fn begin(watching: &Watching, cell: CellId, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
         let watch = Arc::new(Self {
             cell,
-            bus,
-            refused,
-            pulse: Pulse::default(),
+            driven: Driven::new(bus, refused),
             attached: AtomicBool::new(false),
             heartbeats: Counter::new(),
             start: Histogram::of_seconds(),
@@ -65,7 +58,7 @@ impl RepWatch {
     pub(crate) fn attached(&self, so: bool) {
         self.attached.store(so, Ordering::Relaxed);
         if !so {
-            self.pulse.end();
+            self.driven.pulse.end();
             lock(&self.starting).clear();
         }
     }
@@ -108,13 +101,12 @@ impl Source for RepWatch {
     }
 
     fn tell(&self) -> Saying<'_, Vec<Sample>> {
-        let mut told = vec![
-            of::CONNECTED.says(self.bus.is_connected()),
-            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
+        let mut told = self.driven.tell().to_vec();
+        told.extend([
             of::ATTACHED.says(self.attached.load(Ordering::Relaxed)),
             of::HEARTBEATS_SENT.says(self.heartbeats.get()),
             of::CONTAINER_START.says(self.start.observed()),
-        ];
+        ]);
         let ContainerCounts { reserved, initializing, created, running, completed } = *lock(&self.containers);
         let states = [
             ("reserved", reserved),
@@ -142,14 +134,11 @@ impl Source for RepWatch {
     }
 
     fn hangs(&self) -> Option<String> {
-        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+        self.driven.hangs()
     }
 
     fn lacks(&self) -> Saying<'_, Vec<String>> {
-        let mut wrong: Vec<String> = self.hangs().into_iter().collect();
-        if !self.bus.is_connected() {
-            wrong.push("no connection to a NATS server".to_owned());
-        }
+        let mut wrong = self.driven.lacks();
         if !self.attached.load(Ordering::Relaxed) {
             let why = "it doesn't speak for its cell: no BBS has answered yet, or another rep does";
             wrong.push(why.to_owned());
@@ -200,10 +189,6 @@ impl Onlooker<Rep> for RepOnlooker<'_> {
             *lock(&self.watch.containers) = machine.containers();
             self.counted = Some(now);
         }
-        self.watch.pulse.turn();
+        self.watch.driven.pulse.turn();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
