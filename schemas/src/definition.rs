@@ -62,6 +62,13 @@ pub struct Sandbox {
     pub network: Network,
 }
 
+impl Sandbox {
+    /// What a `root_fs` begins with that is the one which cells of a stack have for containers.
+    pub const PRELOADED: &str = "preloaded:";
+    /// What a `root_fs` begins with that is an image in a folder.
+    pub const OCI: &str = "oci:";
+}
+
 /// The network that a container is in.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,

@@ -154,9 +154,9 @@ impl Isolation {
         Self { walls: self.walls & !wall.bit() }
     }
 
-    /// The walls of both.
+    /// The same with all that another has.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn with_all(self, other: Self) -> Self {
         Self { walls: self.walls | other.walls }
     }
 

@@ -19,11 +19,7 @@ const DEGRADED: &str = "degraded";
 /// What is understood by it.
 const LEAST: [Wall; 2] = [Wall::Files, Wall::Processes];
 /// What a root file system begins with, if it is no path.
-const KINDS: [&str; 2] = [PRELOADED, OCI];
-/// The file system that cells of a stack have for containers.
-const PRELOADED: &str = "preloaded:";
-/// An image in a folder.
-const OCI: &str = "oci:";
+const KINDS: [&str; 2] = [Sandbox::PRELOADED, Sandbox::OCI];
 const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Network::None)];
 
 /// Reads what is not as usual; none if all is.
@@ -49,7 +45,7 @@ fn take_root_fs(field: Field<'_>) -> Option<String> {
     let text = field.text(limits::PATH_BYTES)?;
     let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind));
     let is_valid = match rest {
-        Some(stack) if text.starts_with(PRELOADED) => Stack::new(stack).is_ok(),
+        Some(stack) if text.starts_with(Sandbox::PRELOADED) => Stack::new(stack).is_ok(),
         Some(rest) => !rest.is_empty(),
         None => text.is_empty() || text.starts_with('/'),
     };
@@ -112,7 +108,8 @@ pub(super) fn walled(mut constraint: Constraint, sandbox: Option<&Sandbox>) -> C
     let Some(sandbox) = sandbox else { return constraint };
     constraint.walls.insert(Wall::Files);
     if constraint.stack.is_none() {
-        constraint.stack = sandbox.root_fs.strip_prefix(PRELOADED).and_then(|stack| stack.parse().ok());
+        constraint.stack =
+            sandbox.root_fs.strip_prefix(Sandbox::PRELOADED).and_then(|stack| stack.parse().ok());
     }
     constraint
 }

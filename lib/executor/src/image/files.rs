@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, linkat, mkdirat, openat2,
-    statat, symlinkat, unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, linkat, mkdirat, openat2, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -107,17 +107,13 @@ impl Files {
         mode: u32,
         (user, group): (u32, u32),
         content: &mut impl io::Read,
-    ) -> io::Result<u64> {
+    ) -> io::Result<()> {
         self.make_room(at, false)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut file = File::from(self.named(at, flags, Mode::RUSR | Mode::WUSR)?);
-        let bytes = io::copy(content, &mut file)?;
-        if let Some(first) = self.first_id {
-            let id = |id: u32| first + id.min(crate::isolation::IDS - 1);
-            fchown(&file, Some(Uid::from_raw(id(user))), Some(Gid::from_raw(id(group))))?;
-        }
-        fchmod(&file, Mode::from_raw_mode(mode))?;
-        Ok(bytes)
+        io::copy(content, &mut file)?;
+        self.own(&at.folder, &at.name, user, group)?;
+        Ok(fchmod(&file, Mode::from_raw_mode(mode))?)
     }
 
     /// Makes a link that may lead anywhere: it is followed in a container alone.

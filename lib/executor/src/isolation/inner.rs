@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Instant;
 
@@ -19,15 +19,8 @@ use super::outer::{LIMIT, LOOK, named};
 use super::plan::Plan;
 use super::{loopback, tree, users};
 
-/// The first process of a container, in what the container has to itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Inside {
-    /// Where the file system of the container is, from its folder, where its first process is; none: it has the host's.
-    pub(crate) root: Option<PathBuf>,
-}
-
 /// Goes in, with the folder of the container as its working directory.
-pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<Inside> {
+pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<()> {
     if plan.has(Wall::Hostname) {
         rustix::system::sethostname(name.as_bytes())
             .map_err(|error| named("name the container", error.into()))?;
@@ -35,30 +28,32 @@ pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<Inside> {
     if plan.own_network {
         loopback::up().map_err(|error| named("open the network of the container", error))?;
     }
-    let root = plan.has(Wall::Files).then(|| own_files(plan)).transpose()?;
+    if plan.has(Wall::Files) {
+        own_files(plan)?;
+    }
     if let Some(first) = plan.first_id {
-        give_away(plan, root.as_deref(), first)?;
+        give_away(plan, first)?;
         leave_users()?;
     }
-    Ok(Inside { root })
+    Ok(())
 }
 
-fn own_files(plan: &Plan) -> io::Result<PathBuf> {
+fn own_files(plan: &Plan) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| named("leave the mounts of the host", error.into()))?;
     keep_to_ourselves()?;
     if plan.has(Wall::Processes) {
         // This program looks for processes there, too.
         fresh("proc", Path::new("/proc"), HARMLESS | MsFlags::MS_NOEXEC, "")?;
     }
-    tree::make(plan)?;
-    Ok(tree::ROOT.into())
+    tree::make(plan)
 }
 
 /// Gives the folder to who is root in the container, and what programs write in to who runs them.
-fn give_away(plan: &Plan, root: Option<&Path>, first: u32) -> io::Result<()> {
-    let owner = match root {
-        Some(root) => users::find(&root.join("etc"), plan.user())?,
-        None => users::find(Path::new("/etc"), "root")?,
+fn give_away(plan: &Plan, first: u32) -> io::Result<()> {
+    let owner = if plan.has(Wall::Files) {
+        users::find(&Path::new(tree::ROOT).join("etc"), plan.user())?
+    } else {
+        users::find(Path::new("/etc"), "root")?
     };
     let give = |path: &str, user: u32, group: u32| {
         chown(path, Some(Uid::from_raw(first + user)), Some(Gid::from_raw(first + group)))

@@ -34,7 +34,7 @@ mod tree;
 mod users;
 
 pub(crate) use disk::{counted, used};
-pub(crate) use inner::{Inside, enter};
+pub(crate) use inner::enter;
 pub(crate) use outer::{again, lead, leaves_host};
 pub(crate) use plan::{Plan, Tree};
 pub(crate) use probe::{Found, kernel_walls, ladder};

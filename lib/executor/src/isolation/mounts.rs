@@ -28,31 +28,35 @@ pub(super) fn fresh(kind: &str, at: &Path, flags: MsFlags, options: &str) -> io:
 
 /// Shows what is at `from` at `at` too, with all that is mounted below.
 pub(super) fn show(from: &Path, at: &Path) -> io::Result<()> {
-    mount(Some(from), at, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)
-        .map_err(|error| named(&format!("show {} at {}", from.display(), at.display()), error.into()))
+    bind(from, at, MsFlags::MS_REC)
 }
 
 /// The same without what is mounted below.
 pub(super) fn show_alone(from: &Path, at: &Path) -> io::Result<()> {
-    mount(Some(from), at, NONE, MsFlags::MS_BIND, NONE)
+    bind(from, at, MsFlags::empty())
+}
+
+fn bind(from: &Path, at: &Path, flags: MsFlags) -> io::Result<()> {
+    mount(Some(from), at, NONE, MsFlags::MS_BIND | flags, NONE)
         .map_err(|error| named(&format!("show {} at {}", from.display(), at.display()), error.into()))
 }
 
 /// Adds flags to a mount, and to all mounts below it.
 pub(super) fn restrict(at: &Path, flags: MsFlags) -> io::Result<()> {
     for path in at_and_below(&fs::read_to_string("/proc/self/mountinfo")?, &fs::canonicalize(at)?) {
-        let flags = flags | kept(&path)? | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
-        mount(NONE, &path, NONE, flags, NONE)
-            .map_err(|error| named(&format!("restrict {}", path.display()), error.into()))?;
+        remount(&path, flags | kept(&path)?)?;
     }
     Ok(())
 }
 
+fn remount(at: &Path, flags: MsFlags) -> io::Result<()> {
+    mount(NONE, at, NONE, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags, NONE)
+        .map_err(|error| named(&format!("restrict {}", at.display()), error.into()))
+}
+
 /// Refuses writing to a mount of our own, and to none of those below it.
 pub(super) fn only_read(at: &Path) -> io::Result<()> {
-    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | HARMLESS;
-    mount(NONE, at, NONE, flags, NONE)
-        .map_err(|error| named(&format!("restrict {}", at.display()), error.into()))
+    remount(at, MsFlags::MS_RDONLY | HARMLESS)
 }
 
 /// Shows what is at `from` at `at` too, to be read alone.

@@ -26,7 +26,7 @@ use super::mounts::show;
 use super::outer::named;
 use super::plan::Plan;
 use super::users::{self, User};
-use super::{calls, landlock};
+use super::{calls, landlock, tree};
 
 /// How long a program may take to begin.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,8 +35,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Wish {
     pub(crate) plan: Plan,
-    /// Where the file system of the container is, from where it begins; none: it has the host's.
-    pub(crate) root: Option<PathBuf>,
     pub(crate) path: String,
     pub(crate) args: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -112,8 +110,8 @@ impl From<rustix::io::Errno> for NotStarted {
 /// The rights go in the order in which each may still be given up.
 fn be(wish: &Wish) -> Result<Infallible, NotStarted> {
     let plan = &wish.plan;
-    if let Some(root) = &wish.root {
-        enter(root)?;
+    if plan.has(Wall::Files) {
+        enter(Path::new(tree::ROOT))?;
     }
     if plan.has(Wall::Memory) {
         // What the container's first process is spared from, its programs are not.
@@ -122,7 +120,7 @@ fn be(wish: &Wish) -> Result<Infallible, NotStarted> {
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     let name = if wish.user.is_empty() { plan.user() } else { &wish.user };
-    let user = wish.root.as_ref().map(|_| users::find(Path::new("/etc"), name)).transpose()?;
+    let user = plan.has(Wall::Files).then(|| users::find(Path::new("/etc"), name)).transpose()?;
     give_up_ways_to_rights(plan)?;
     if let Some(user) = user.as_ref().filter(|_| plan.first_id.is_some()) {
         become_user(user)?;

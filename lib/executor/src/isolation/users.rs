@@ -76,24 +76,18 @@ fn number_of(text: &str) -> io::Result<u32> {
     text.parse().map_err(|_| io::Error::other(format!("{text:?} is no number of a user or group")))
 }
 
-/// The host's `passwd` and `group` with the owner of working directories, if it isn't there.
+/// The host's `passwd` and `group` with the owner of working directories. Its id is what counts: whoever else has that name
+/// there has another one, and is nobody in a container.
 pub(super) fn with_owner(passwd: &str, group: &str) -> (String, String) {
-    let ended = |text: &str| match text {
-        "" => String::new(),
-        text if text.ends_with('\n') => text.to_owned(),
-        text => format!("{text}\n"),
+    let with = |text: &str, owner: String| {
+        let others = text.lines().filter(|line| line.split(':').next() != Some(OWNER));
+        others.map(str::to_owned).chain([owner]).fold(String::new(), |all, line| all + &line + "\n")
     };
-    let (mut passwd, mut group) = (ended(passwd), ended(group));
-    // Its id is what counts: whoever else has that name here has another one, and is nobody in a container.
-    let others = |text: &str| {
-        text.lines()
-            .filter(|line| line.split(':').next() != Some(OWNER))
-            .fold(String::new(), |all, line| all + line + "\n")
-    };
-    (passwd, group) = (others(&passwd), others(&group));
-    passwd.push_str(&format!("{OWNER}:x:{OWNER_ID}:{OWNER_ID}::{}:/bin/sh\n", super::WORK));
-    group.push_str(&format!("{OWNER}:x:{OWNER_ID}:\n"));
-    (passwd, group)
+    let home = super::WORK;
+    (
+        with(passwd, format!("{OWNER}:x:{OWNER_ID}:{OWNER_ID}::{home}:/bin/sh")),
+        with(group, format!("{OWNER}:x:{OWNER_ID}:")),
+    )
 }
 
 #[cfg(test)]

@@ -14,10 +14,6 @@ use crate::cgroup::{Limiter, Limits};
 use crate::image;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
 
-/// The file system that cells of a stack have for containers.
-const PRELOADED: &str = "preloaded:";
-/// An image in a folder.
-const OCI: &str = "oci:";
 /// Why a container can't have a file system or a network of its own.
 const NOT_ISOLATED: &str =
     "this cell isolates no containers, so none can have a root_fs or network of its own";
@@ -86,7 +82,7 @@ impl Isolating {
 
     /// The file system that a definition asks for.
     fn tree(&self, settings: &Settings, root_fs: &str, first_id: Option<u32>) -> io::Result<Tree> {
-        if root_fs.is_empty() || root_fs.starts_with(PRELOADED) {
+        if root_fs.is_empty() || root_fs.starts_with(Sandbox::PRELOADED) {
             return match settings.root_fs.as_str() {
                 "" => Ok(Tree::Host),
                 own => self.unpacked(settings, &Source::of(own), first_id),
@@ -134,7 +130,7 @@ struct Source {
 impl Source {
     /// `oci:FOLDER`, `oci:FOLDER:TAG`, or the path of a folder.
     fn of(text: &str) -> Self {
-        let Some(rest) = text.strip_prefix(OCI) else {
+        let Some(rest) = text.strip_prefix(Sandbox::OCI) else {
             return Self { folder: text.into(), is_image: false, tag: None };
         };
         match rest.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
@@ -150,9 +146,9 @@ impl Executor {
         let Isolate::WhereItCan { first_id } = self.shared.settings.isolate else { return };
         let cell = &self.shared.settings.cell_id;
         let isolating = &self.shared.isolating;
-        let always = isolating.limiter.walls().and(kernel_walls());
+        let always = isolating.limiter.walls().with_all(kernel_walls());
         for found in ladder(first_id) {
-            let found = Found { walls: found.walls.and(always), ..found };
+            let found = Found { walls: found.walls.with_all(always), ..found };
             isolating.set(Some(found));
             match self.self_test().await {
                 Ok(()) => {

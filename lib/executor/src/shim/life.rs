@@ -82,9 +82,9 @@ pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
     let orders = orders()?;
     let mut told_to_end = signal(SignalKind::terminate())?;
     let reaper = Reaper::start()?;
-    let Home { folder, work, inside } = home;
+    let Home { folder, work } = home;
     let log = Sink::Log(Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes))));
-    let performer = Performer::new(spec.clone(), work, inside, Rc::clone(&reaper));
+    let performer = Performer::new(spec.clone(), work, Rc::clone(&reaper));
     let (health, complained) = (RefCell::default(), Cell::new(false));
     let life = Life { folder, spec, reaper, performer, log, health, complained };
 

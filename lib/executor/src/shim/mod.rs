@@ -24,12 +24,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::io::Errno;
+use schemas::isolation::Wall;
 use tokio::net::unix::pipe;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::folder::{Folder, Spec, Status};
-use crate::isolation::{self, Inside, Plan};
+use crate::isolation;
 use crate::{cgroup, opened, processes};
 
 /// Is set where a shim was started without huge pages, and what it starts is to have them: the allocator reads it before the
@@ -63,12 +64,12 @@ pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
     })
 }
 
-/// Where a container lives: its folder as this program reaches it, and what it has to itself.
+/// Where a container lives.
 struct Home {
+    /// Its folder, as this program reaches it.
     folder: Folder,
-    /// The same as its programs see it: the work directory.
+    /// Its work directory, as its programs see it.
     work: PathBuf,
-    inside: Option<(Plan, Inside)>,
 }
 
 fn begin(container_dir: &Path) -> io::Result<ExitCode> {
@@ -76,12 +77,9 @@ fn begin(container_dir: &Path) -> io::Result<ExitCode> {
     detach()?;
     let spec = folder.spec()?;
     confine(&spec);
-    match spec.plan.clone() {
-        Some(plan) if isolation::leaves_host(&plan) => isolation::lead(&plan),
-        plan => {
-            let inside = plan.map(|plan| (plan, Inside { root: None }));
-            live(spec, Home { work: folder.work(), folder, inside })
-        }
+    match spec.plan.as_ref().filter(|plan| isolation::leaves_host(plan)) {
+        Some(plan) => isolation::lead(plan),
+        None => live(spec, Home { work: folder.work(), folder }),
     }
 }
 
@@ -93,13 +91,11 @@ fn live_inside(container_dir: &Path) -> io::Result<ExitCode> {
     // Whoever is root in the container owns its folder, and nothing on the way there.
     let folder = Folder::new(PathBuf::from("."));
     let spec = folder.spec()?;
-    let plan = spec.plan.clone().ok_or_else(|| io::Error::other("this container is not isolated"))?;
-    let inside = isolation::enter(&plan, &spec.recipe.instance_guid.to_string())?;
-    let work = match inside.root {
-        Some(_) => isolation::WORK.into(),
-        None => std::env::current_dir()?.join("work"),
-    };
-    live(spec, Home { folder, work, inside: Some((plan, inside)) })
+    let plan = spec.plan.as_ref().ok_or_else(|| io::Error::other("this container is not isolated"))?;
+    isolation::enter(plan, &spec.recipe.instance_guid.to_string())?;
+    let work =
+        if plan.has(Wall::Files) { isolation::WORK.into() } else { std::env::current_dir()?.join("work") };
+    live(spec, Home { folder, work })
 }
 
 fn live(mut spec: Spec, home: Home) -> io::Result<ExitCode> {

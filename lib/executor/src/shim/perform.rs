@@ -31,7 +31,7 @@ use super::log::Source;
 use super::output::{Output, Sink};
 use super::reaper::Reaper;
 use crate::folder::Spec;
-use crate::isolation::{self, Inside, NotStarted, Plan, Wish};
+use crate::isolation::{self, NotStarted, Plan, Wish};
 use crate::{environment, processes};
 
 /// Pause between looks at processes that were told to end.
@@ -114,8 +114,6 @@ impl<'a> Scope<'a> {
 pub(super) struct Performer {
     spec: Spec,
     work: PathBuf,
-    /// What the container has to itself; none: it isn't isolated.
-    inside: Option<(Plan, Inside)>,
     /// Programs of it that were killed for want of memory, as far as that is known.
     kills: Cell<u64>,
     reaper: Rc<Reaper>,
@@ -130,8 +128,8 @@ struct Program {
 }
 
 impl Performer {
-    pub(super) fn new(spec: Spec, work: PathBuf, inside: Option<(Plan, Inside)>, reaper: Rc<Reaper>) -> Self {
-        Self { spec, work, inside, kills: Cell::default(), reaper, copies: RefCell::default() }
+    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>) -> Self {
+        Self { spec, work, kills: Cell::default(), reaper, copies: RefCell::default() }
     }
 
     /// Performs an action to its end.
@@ -270,9 +268,9 @@ impl Performer {
     fn start(&self, run: &Run, sink: &Sink) -> Result<Program, String> {
         let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
         let (stdout, stderr) = (output(), output());
-        let mut child = match &self.inside {
+        let mut child = match &self.spec.plan {
             None => self.start_plainly(run, stdout, stderr)?,
-            Some((plan, inside)) => self.start_inside(run, plan, inside, stdout, stderr)?,
+            Some(plan) => self.start_inside(run, plan, stdout, stderr)?,
         };
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
         let end = self.reaper.expect(pid);
@@ -313,14 +311,7 @@ impl Performer {
     }
 
     /// Starts a program that gives up every right first.
-    fn start_inside(
-        &self,
-        run: &Run,
-        plan: &Plan,
-        inside: &Inside,
-        stdout: Stdio,
-        stderr: Stdio,
-    ) -> Result<Child, String> {
+    fn start_inside(&self, run: &Run, plan: &Plan, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let failed = |error: io::Error| cannot_start(run, &error);
         let (ours, its) = UnixStream::pair().map_err(failed)?;
         // Of our own arguments the first two say that this program is a shim, and whose.
@@ -337,7 +328,6 @@ impl Performer {
             .map_err(failed)?;
         let wish = Wish {
             plan: plan.clone(),
-            root: inside.root.clone(),
             path: run.path.clone(),
             args: run.args.clone(),
             environment: self.environment(run),
@@ -365,7 +355,7 @@ impl Performer {
     /// What the end of a program means. The kernel doesn't say to a program that it was killed for want of memory.
     fn judge(&self, status: WaitStatus) -> Result<(), Failure> {
         let done = judge(status);
-        let Some((plan, _)) = self.inside.as_ref().filter(|_| done.is_err()) else { return done };
+        let Some(plan) = self.spec.plan.as_ref().filter(|_| done.is_err()) else { return done };
         let kills = plan.limits.kills();
         if kills > self.kills.replace(kills) {
             let limit = self.spec.recipe.resources.memory_mb;
