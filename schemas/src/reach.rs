@@ -48,3 +48,53 @@ impl fmt::Display for Reach {
         }
     }
 }
+
+/// Whether everything that one pattern stands for, a wider one stands for as well: `*` stands for one word, `>` at the end for
+/// one or more. A subject without wildcards stands for itself.
+#[must_use]
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(word)) if word != ">" => {}
+            (Some(one), Some(other)) if one == other => {}
+            (Some(_) | None, Some(_)) | (Some(_), None) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_covers_what_is_narrower() {
+        for (wide, narrow) in [
+            ("a.b", "a.b"),
+            ("a.*", "a.b"),
+            ("a.*", "a.*"),
+            ("a.>", "a.b"),
+            ("a.>", "a.b.c"),
+            ("a.>", "a.*.>"),
+            (">", "a"),
+            (">", "a.b"),
+            ("*.b", "a.b"),
+        ] {
+            assert!(covers(wide, narrow), "{wide} covers {narrow}");
+        }
+        for (wide, narrow) in [
+            ("a.b", "a.c"),
+            ("a.b", "a"),
+            ("a", "a.b"),
+            ("a.*", "a.>"),
+            ("a.*", "a.b.c"),
+            ("a.b", "a.*"),
+            ("a.>", "a"),
+            ("a.>", ">"),
+            ("*", "a.b"),
+        ] {
+            assert!(!covers(wide, narrow), "{wide} does not cover {narrow}");
+        }
+    }
+}

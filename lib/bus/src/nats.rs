@@ -141,7 +141,7 @@ impl Settings {
 
     async fn connect_once(&self) -> Result<Connection, ConnectError> {
         let addresses = self.addresses()?;
-        let violations = Violations::new();
+        let violations = Violations::new(Arc::clone(&self.refused));
         let (count, made) = watch::channel(0);
         let options = self.options(violations.clone(), count).await?;
         let urls = self.shown();
@@ -180,7 +180,7 @@ impl Settings {
         violations: Violations,
         made: watch::Sender<u64>,
     ) -> Result<ConnectOptions, ConnectError> {
-        let (name, refused) = (self.name.clone(), Arc::clone(&self.refused));
+        let name = self.name.clone();
         let options = ConnectOptions::new()
             .name(&self.name)
             .custom_inbox_prefix(&self.inbox)
@@ -192,11 +192,6 @@ impl Settings {
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(move |event| {
                 noted(&name, &event, &violations);
-                if let Event::ServerError(error) = &event
-                    && is_refusal(error)
-                {
-                    refused.fetch_add(1, Ordering::Relaxed);
-                }
                 if matches!(event, Event::Connected) {
                     made.send_modify(|count| *count += 1);
                 }
@@ -330,6 +325,8 @@ struct Violations {
     refused: Arc<Mutex<Refused>>,
     /// How many there were.
     counted: watch::Sender<u64>,
+    /// The same, with those of other connections.
+    of_all: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -340,19 +337,20 @@ struct Refused {
 }
 
 impl Violations {
-    fn new() -> Self {
-        Self { refused: Arc::default(), counted: watch::Sender::new(0) }
+    fn new(of_all: Arc<AtomicU64>) -> Self {
+        Self { refused: Arc::default(), counted: watch::Sender::new(0), of_all }
     }
 
     fn note(&self, violation: Violation<'_>, text: &str) {
+        self.of_all.fetch_add(1, Ordering::Relaxed);
         self.count(violation, text);
         self.counted.send_modify(|count| *count += 1);
     }
 
     fn count(&self, violation: Violation<'_>, text: &str) {
         let mut noted = self.lock();
-        noted.denials.last = Some(text.to_owned());
         match violation {
+            Violation::Other => return,
             Violation::Publish(subject) => {
                 noted.denials.publish += 1;
                 if noted.publish.len() >= REMEMBERED_VIOLATIONS {
@@ -362,6 +360,7 @@ impl Violations {
             }
             Violation::Subscribe => noted.denials.subscribe += 1,
         }
+        noted.denials.last = Some(text.to_owned());
     }
 
     fn after(&self, subject: &str, since: Instant) -> bool {
@@ -384,9 +383,7 @@ fn noted(name: &str, event: &Event, violations: &Violations) {
             tracing::warn!(name, subscription, "messages dropped: a subscription isn't read fast enough");
         }
         Event::ServerError(error) => {
-            if let ServerError::Other(text) = error
-                && let Some(violation) = Violation::of(text)
-            {
+            if let Some((violation, text)) = Violation::of(error) {
                 violations.note(violation, text);
             }
             tracing::error!(name, %error, "the NATS server reports an error");
@@ -402,25 +399,32 @@ enum Violation<'a> {
     Publish(&'a str),
     /// To subscribe.
     Subscribe,
+    /// Something else, or to be there at all.
+    Other,
 }
 
 impl<'a> Violation<'a> {
-    fn of(complaint: &'a str) -> Option<Self> {
-        // Its first letter is large or small, by the library's version.
-        let (_, what) = complaint.split_once("ermissions Violation for ")?;
-        match what.strip_prefix("Publish to \"") {
-            Some(subject) => subject.split('"').next().map(Self::Publish),
-            None => what.starts_with("Subscription to").then_some(Self::Subscribe),
+    /// What a server complains of, and in which words; none: it is nothing that we may not do.
+    fn of(complaint: &'a ServerError) -> Option<(Self, &'a str)> {
+        match complaint {
+            ServerError::AuthorizationViolation => Some((Self::Other, "")),
+            ServerError::SlowConsumer(_) => None,
+            // Its first letter is large or small, by the library's version.
+            ServerError::Other(text) => {
+                let (_, what) = text.split_once("ermissions Violation")?;
+                Some((Self::named(what), text))
+            }
         }
     }
-}
 
-/// Whether a server says that we may not publish on a subject, or subscribe to it.
-fn is_refusal(error: &ServerError) -> bool {
-    match error {
-        ServerError::AuthorizationViolation => true,
-        ServerError::SlowConsumer(_) => false,
-        ServerError::Other(text) => text.contains("ermissions Violation"),
+    fn named(what: &'a str) -> Self {
+        let Some(what) = what.strip_prefix(" for ") else { return Self::Other };
+        let subject = what.strip_prefix("Publish to \"").and_then(|rest| rest.split('"').next());
+        match subject {
+            Some(subject) => Self::Publish(subject),
+            None if what.starts_with("Subscription to") => Self::Subscribe,
+            None => Self::Other,
+        }
     }
 }
 
@@ -503,7 +507,8 @@ mod tests {
 
     #[test]
     fn a_complaint_says_what_was_refused_and_is_counted() {
-        let violations = Violations::new();
+        let of_all = Arc::new(AtomicU64::new(0));
+        let violations = Violations::new(Arc::clone(&of_all));
         let began = Instant::now();
         let said =
             |text: &str| noted("test", &Event::ServerError(ServerError::Other(text.into())), &violations);
@@ -511,8 +516,10 @@ mod tests {
         said("permissions Violation for Publish to \"muster.event.lrp.1\"");
         said("Permissions Violation for Subscription to \"a.>\"");
         said("Unknown Protocol Operation");
+        noted("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations);
         let last = Some("Permissions Violation for Subscription to \"a.>\"".to_owned());
         assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
+        assert_eq!(of_all.load(Ordering::Relaxed), 4, "who may not be there is counted, too");
         assert!(violations.after("muster.event.lrp.1", began) && !violations.after("a.>", began));
     }
 
