@@ -65,20 +65,33 @@ const LEADS: Duration = Duration::from_secs(2);
 /// Who waits for the machine's answer.
 #[derive(Debug)]
 pub(super) enum Waiter {
-    /// Somebody on the bus, in the form in which was asked, who may see so much. It counts against its budget until it is
-    /// answered. What changes something says what it is.
-    Bus(ReplyTo, Form, Sight, Ticket, Option<Asked>),
+    /// Somebody on the bus.
+    Bus(Asker),
     /// This driver, on behalf of somebody who asked for more than the machine knows.
     Driver(oneshot::Sender<Reply>),
     /// Whoever watches, who wants to see the World and no answer.
     Watch(oneshot::Sender<(Picture, Box<Observed>)>),
 }
 
+/// Who asks on the bus.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) to: ReplyTo,
+    /// The form in which was asked.
+    pub(super) form: Form,
+    /// What of the answer it may see.
+    pub(super) sight: Sight,
+    /// It counts against its budget until it is answered.
+    pub(super) ticket: Ticket,
+    /// What changes something says what it is.
+    pub(super) asked: Option<Asked>,
+}
+
 impl Waiter {
     /// Under whose name it waits its turn.
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Bus(_, _, _, ticket, _) => ticket.name(),
+            Self::Bus(asker) => asker.ticket.name(),
             Self::Driver(_) | Self::Watch(_) => "bbs",
         }
     }
@@ -86,7 +99,7 @@ impl Waiter {
     /// Whose environment it may read.
     pub(super) fn sight(&self) -> Sight {
         match self {
-            Self::Bus(_, _, sight, _, _) => sight.clone(),
+            Self::Bus(asker) => asker.sight.clone(),
             Self::Driver(_) | Self::Watch(_) => Sight::Everything,
         }
     }
@@ -362,7 +375,7 @@ impl Driver {
     async fn refuse_all(&self, why: &Unreadable) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
-            if let Waiter::Bus(to, form, ..) = waiter {
+            if let Waiter::Bus(Asker { to, form, .. }) = waiter {
                 answer::<()>(self.services.bus(), &to, form, Err(refusal.clone())).await;
             }
         }
@@ -612,8 +625,8 @@ impl Driver {
     }
 
     pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
-        let (to, form, _ticket, asked) = match waiter {
-            Waiter::Bus(to, form, _, ticket, asked) => (to, form, ticket, asked),
+        let Asker { to, form, sight: _, ticket: _ticket, asked } = match waiter {
+            Waiter::Bus(asker) => asker,
             Waiter::Driver(sender) => return drop(sender.send(reply)),
             // It sees that nothing is shown.
             Waiter::Watch(_) => return,
@@ -641,7 +654,7 @@ impl Driver {
 
     /// Gives what another BBS answered to who asked.
     pub(super) async fn pass_on(&self, waiter: Waiter, answer: bytes::Bytes) {
-        if let Waiter::Bus(to, ..) = &waiter
+        if let Waiter::Bus(Asker { to, .. }) = &waiter
             && let Err(error) = self.lines.queries.reply(to, answer).await
         {
             tracing::debug!(%error, "not answered");

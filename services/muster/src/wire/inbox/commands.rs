@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::authority::{is_reader, may_ask, reply_of};
 use crate::wire::asking::answer;
-use crate::wire::bbs::{Driver, Waiter};
+use crate::wire::bbs::{Asker, Driver, Waiter};
 use crate::wire::watching::commands::Asked;
 
 /// Brings a command, a report or an outcome to the machine.
@@ -57,7 +57,8 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
                 None => ask,
             };
-            driver.take(Waiter::Bus(reply, form, Sight::Nothing, ticket, asked), ask).await;
+            let asker = Asker { to: reply, form, sight: Sight::Nothing, ticket, asked };
+            driver.take(Waiter::Bus(asker), ask).await;
         }
         Err(refusal) => {
             if let Some(reply) = reply_of(incoming, is_reader) {

@@ -21,7 +21,7 @@ use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::health;
 use crate::wire::asking::{PATIENCE, answer};
-use crate::wire::bbs::{Driver, Waiter};
+use crate::wire::bbs::{Asker, Driver, Waiter};
 
 /// The JSON Schemas of events and commands: they are read once.
 static SCHEMAS: LazyLock<Published> = LazyLock::new(Published::new);
@@ -73,7 +73,8 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     match asked(verb, &incoming.payload) {
         Ok(Asked::World(form, at_least, query)) => {
             let question = Question { verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
-            ask(driver, Waiter::Bus(reply, form, sight, ticket, None), question).await;
+            let asker = Asker { to: reply, form, sight, ticket, asked: None };
+            ask(driver, Waiter::Bus(asker), question).await;
         }
         Ok(Asked::Reader) => {
             let driver = Arc::clone(driver);
