@@ -7,7 +7,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`roles`] | the table: for each role what it publishes, hears and answers |
-//! | [`pattern`] | subjects that patterns stand for |
+//! | [`pattern`] | which subjects a pattern covers |
 //! | [`probes`] | what each role must be able to do and must not, derived from the table |
 //! | [`server`] | the configuration of a NATS server, for a list of users |
 //! | [`certificates`] | a certificate authority for trials and private networks |

@@ -1,4 +1,18 @@
-//! Subjects that patterns stand for.
+//! Which subjects a pattern covers: `*` stands for one word, `>` at the end for one or more.
+
+/// Whether everything that `narrow` stands for, `wide` stands for as well. A subject without wildcards stands for itself.
+#[must_use]
+pub fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(word)) if word != ">" => {}
+            (Some(one), Some(other)) if one == other => {}
+            (Some(_) | None, Some(_)) | (Some(_), None) => return false,
+        }
+    }
+}
 
 /// A subject that a pattern stands for.
 #[must_use]
@@ -9,9 +23,35 @@ pub fn example(pattern: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use schemas::reach::covers;
-
     use super::*;
+
+    #[test]
+    fn a_pattern_covers_what_is_narrower() {
+        for (wide, narrow) in [
+            ("a.b", "a.b"),
+            ("a.*", "a.b"),
+            ("a.*", "a.*"),
+            ("a.>", "a.b"),
+            ("a.>", "a.b.c"),
+            ("a.>", "a.*.>"),
+            (">", "a.b"),
+            ("*.b", "a.b"),
+        ] {
+            assert!(covers(wide, narrow), "{wide} covers {narrow}");
+        }
+        for (wide, narrow) in [
+            ("a.b", "a.c"),
+            ("a.b", "a"),
+            ("a", "a.b"),
+            ("a.*", "a.>"),
+            ("a.b", "a.*"),
+            ("a.>", "a"),
+            ("a.>", ">"),
+            ("*", "a.b"),
+        ] {
+            assert!(!covers(wide, narrow), "{wide} does not cover {narrow}");
+        }
+    }
 
     #[test]
     fn an_example_is_a_subject_that_is_covered() {

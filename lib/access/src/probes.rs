@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 
 use schemas::names::{CellId, ClientName, Domain};
-use schemas::reach::covers;
 use schemas::subject::STREAM;
 
-use crate::pattern::example;
+use crate::pattern::{covers, example};
 use crate::roles::{Rights, Role};
 
 /// Something that is tried.

@@ -1,13 +1,12 @@
 //! The table against what must hold whatever stands in it.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
-use access::pattern::example;
+use access::pattern::{covers, example};
 use access::probes::{Probe, everybody, probes};
 use access::{Role, User, server};
 use proptest::prelude::*;
 use schemas::bus::{BusSubject, ClientVerb, INBOX_ROOT, InboxKind, OperatorVerb, QueryVerb, RepVerb};
 use schemas::names::{CellId, ClientName, Domain};
-use schemas::reach::covers;
 use schemas::subject::Subject;
 
 fn may(role: &Role, subject: &str) -> bool {

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use schemas::reach::covers;
 use tokio::sync::mpsc;
 
 pub use in_process::InProcess;
@@ -145,7 +144,7 @@ impl Subscription {
             Source::Nats(messages, pattern) => loop {
                 let message = messages.next().await?;
                 // A server may be told to deliver elsewhere what was stored: what we are told is what was said here.
-                if covers(pattern, &message.subject) {
+                if subject::matches(pattern, &message.subject) {
                     return Some(over_nats::incoming(message));
                 }
                 tracing::warn!(pattern, subject = %message.subject, "a message is dropped: it was not published here");

@@ -32,6 +32,19 @@ pub(super) fn check_pattern(text: &str) -> Result<(), BusError> {
     check(text, "pattern", |_| true)
 }
 
+/// Whether a pattern stands for a subject, of which `*` and `>` are words like any other: a server takes them there.
+pub(super) fn matches(pattern: &str, subject: &str) -> bool {
+    let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
+    loop {
+        match (pattern.next(), subject.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(_)) => {}
+            (Some(one), Some(other)) if one == other => {}
+            (Some(_) | None, Some(_)) | (Some(_), None) => return false,
+        }
+    }
+}
+
 /// Checks that `text` is the name of a group: one word.
 pub(super) fn check_group(text: &str) -> Result<(), BusError> {
     check(text, "group", |token| token.len() == text.len() && !matches!(token, "*" | ">"))
@@ -81,6 +94,19 @@ mod tests {
             assert!(check_pattern(bad).is_err(), "{bad:?}");
         }
         assert!(check_group("bbs").is_ok() && check_group("a.b").is_err() && check_group("*").is_err());
+    }
+
+    #[test]
+    fn a_pattern_stands_for_subjects() {
+        for (pattern, subject) in
+            [("a.b", "a.b"), ("a.*", "a.b"), ("a.>", "a.b.c"), (">", "a"), ("a.*", "a.>"), ("a.*", "a.*")]
+        {
+            assert!(matches(pattern, subject), "{pattern} {subject}");
+        }
+        for (pattern, subject) in [("a.b", "a.c"), ("a.*", "a.b.c"), ("a.>", "a"), ("a", "a.b"), ("a.b", "a")]
+        {
+            assert!(!matches(pattern, subject), "{pattern} {subject}");
+        }
     }
 
     #[test]
