@@ -70,7 +70,7 @@ async fn collect(
             Some(END_OF_BATCH | NOTHING_FOUND) => return Ok(page.entries),
             Some(other) => return Err(refused(other, &message)),
         }
-        let (entry, before) = entry(message)?;
+        let (entry, before) = entry_of_answer(message)?;
         // Each answer names the one before it, so that a lost one is noticed.
         if before != last || entry.position <= after {
             return Err(unavailable(format!("an answer is missing before position {}", entry.position)));
@@ -81,8 +81,11 @@ async fn collect(
     Err(unavailable("the connection ended".to_owned()))
 }
 
-/// The entry in an answer, and the sequence of the answer before it.
-fn entry(message: Message) -> Result<(Recorded, u64), JournalError> {
+/// The entry in an answer of the server to a question for a page, and the sequence of the answer before it.
+///
+/// # Errors
+/// `Unavailable`: the answer lacks one of the headers that say what it is, or has something else in it.
+pub fn entry_of_answer(message: Message) -> Result<(Recorded, u64), JournalError> {
     let headers = message.headers.unwrap_or_default();
     let entry = Recorded {
         position: Position(number(&headers, header::NATS_SEQUENCE.as_ref())?),

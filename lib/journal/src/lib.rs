@@ -27,6 +27,7 @@ use schemas::names::EntryId;
 use schemas::{Position, Subject};
 
 pub use jetstream::JetStream;
+pub use jetstream_read::entry_of_answer;
 pub use memory::Memory;
 pub use sqlite::{FILE, Sqlite};
 pub use stream::{STREAM, StreamSettings, version_problem};
