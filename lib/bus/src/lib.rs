@@ -2,6 +2,7 @@
 //!
 //! Subjects are words between dots. A pattern may have `*` for one word and, at its end, `>` for one or more.
 
+pub mod attempt;
 mod frame;
 mod in_process;
 pub mod limits;

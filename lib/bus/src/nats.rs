@@ -1,6 +1,6 @@
 //! A connection to a NATS server: for the journal one, for the bus another, each with its own user.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,6 +289,12 @@ impl Connection {
         self.violations.lock().denials.clone()
     }
 
+    /// What the server said when it refused something for want of permission: each text once, and of very many the last.
+    #[must_use]
+    pub fn complaints(&self) -> BTreeSet<String> {
+        self.violations.lock().said.clone()
+    }
+
     /// Whether the server said after `since` that we may not publish on `subject`. It says so beside the message's own
     /// way, so an answer that never comes is explained here.
     #[must_use]
@@ -296,8 +302,8 @@ impl Connection {
         self.violations.after(subject, since)
     }
 
-    /// Waits until the server says so.
-    pub(crate) async fn refuses_to_publish(&self, subject: &str, since: Instant) {
+    /// Waits until the server says so: for whoever waits for an answer at the same time.
+    pub async fn refuses_to_publish(&self, subject: &str, since: Instant) {
         let mut counted = self.violations.counted.subscribe();
         while !self.may_not_publish(subject, since) {
             if counted.changed().await.is_err() {
@@ -332,6 +338,8 @@ struct Violations {
 #[derive(Debug, Default)]
 struct Refused {
     denials: Denials,
+    /// In which words.
+    said: BTreeSet<String>,
     /// When it last said so of a subject that we publish on.
     publish: BTreeMap<String, Instant>,
 }
@@ -360,6 +368,10 @@ impl Violations {
             }
             Violation::Subscribe => noted.denials.subscribe += 1,
         }
+        if noted.said.len() >= REMEMBERED_VIOLATIONS {
+            noted.said.clear();
+        }
+        noted.said.insert(text.to_owned());
         noted.denials.last = Some(text.to_owned());
     }
 
@@ -519,6 +531,7 @@ mod tests {
         noted("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations);
         let last = Some("Permissions Violation for Subscription to \"a.>\"".to_owned());
         assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
+        assert_eq!(violations.lock().said.len(), 3);
         assert_eq!(of_all.load(Ordering::Relaxed), 4, "who may not be there is counted, too");
         assert!(violations.after("muster.event.lrp.1", began) && !violations.after("a.>", began));
     }

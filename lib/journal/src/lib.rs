@@ -9,6 +9,7 @@
 //! | [`Sqlite`] | every entry is synced before it is acknowledged | one machine without a server |
 //! | [`JetStream`] | as the server is configured; what could lose history is refused | a cluster |
 
+pub mod examine;
 mod jetstream;
 mod jetstream_follower;
 mod jetstream_import;
@@ -30,7 +31,7 @@ pub use jetstream::JetStream;
 pub use jetstream_read::entry_of_answer;
 pub use memory::Memory;
 pub use sqlite::{FILE, Sqlite};
-pub use stream::{STREAM, StreamSettings, version_problem};
+pub use stream::{STREAM, StreamSettings, durability, version_problem};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 

@@ -143,8 +143,25 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     }
 }
 
-/// Asks the servers' monitoring addresses whether they sync every write.
-pub(super) async fn durability(monitoring: &[String]) -> Durability {
+/// How a stream is made otherwise than we make it, though nothing is lost by that.
+pub(super) fn differences(config: &Config) -> Vec<String> {
+    let ours = self::config(config.num_replicas);
+    let limit = |name: &str, limit: i64| {
+        (limit > 0).then(|| format!("{name} is {limit}: once that is reached, nothing is decided any more"))
+    };
+    let other = |differs: bool, what: &str| differs.then(|| what.to_owned());
+    let all = [
+        limit("max_bytes", config.max_bytes),
+        limit("max_msgs", config.max_messages),
+        other(config.max_consumers > 0, "max_consumers limits how many can follow it"),
+        other(config.compression != ours.compression, "it isn't compressed by s2"),
+        other(config.duplicate_window != ours.duplicate_window, "duplicate_window isn't 30 s"),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Asks the servers' monitoring addresses, as `http://127.0.0.1:8222`, whether they sync every write.
+pub async fn durability(monitoring: &[String]) -> Durability {
     if monitoring.is_empty() {
         return Durability::Unverified(
             "no monitoring address to ask whether the server syncs every write".to_owned(),

@@ -300,6 +300,14 @@ impl Nats {
         Ok(self.settings(name, &inbox.to_string()).connect().await?)
     }
 
+    /// A connection for whoever wants to know why there is none.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) async fn reach(&self, name: &str, inbox: &str) -> Result<bus::nats::Connection, ConnectError> {
+        self.settings(name, inbox).connect().await
+    }
+
     /// The bus, for somebody whose questions are answered to this inbox.
     pub(crate) async fn bus(&self, name: &str, inbox: &Inbox) -> Result<Bus, ServiceError> {
         Ok(Bus::from(self.connect(name, inbox).await?))

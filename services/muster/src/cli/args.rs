@@ -19,6 +19,7 @@ use schemas::rank::Priority;
 use super::auth::AuthVerb;
 use super::dead_letters::DeadLettersVerb;
 use super::decide::DecideArgs;
+use super::doctor::DoctorArgs;
 use super::moment::{self, At, Shown};
 use super::projection::{OfDatabase, ProjectionVerb};
 use super::reconcile::ReconcileArgs;
@@ -249,6 +250,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         at: At,
     },
+    /// Look whether everything is as it ought to be, and say what to do: the connection, the stream, clocks, rights, the database,
+    /// cells, this host. Changes nothing; exits 0 if no check failed, 9 if one did, 5 if nobody answers
+    Doctor(DoctorArgs),
     /// Evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
     Evaluation(EvaluationVerb),

@@ -169,6 +169,12 @@ impl Who {
     }
 }
 
+/// Whose processes and tasks commands are about, and who gives them.
+pub(crate) fn who(global: &Global) -> (Domain, ClientName) {
+    let Who { domain, name, inbox: _ } = Who::of(global);
+    (domain, name)
+}
+
 /// Whose the credentials are by which the command line logs in on a NATS server, if their file says it.
 pub(crate) fn role(global: &Global) -> Option<Role> {
     let Place::Nats(_) = place(global) else { return None };
@@ -207,7 +213,8 @@ fn user_name(user: Option<String>) -> ClientName {
     ClientName::new(&name).unwrap_or_else(|_| ClientName::new("cli").expect("it is a name"))
 }
 
-fn without_password(url: &str) -> String {
+/// An address, fit to be shown.
+pub(crate) fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
         (None, Some((_, host))) => host.to_owned(),

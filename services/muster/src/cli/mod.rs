@@ -16,6 +16,7 @@ mod decide;
 pub(crate) mod describe;
 pub(crate) mod diff;
 mod direct;
+mod doctor;
 mod emptying;
 mod ended;
 mod evaluation;
@@ -128,6 +129,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,
         Command::Status { .. } => status::run(global).await,
+        Command::Doctor(args) => Box::pin(doctor::run(&args, global)).await,
         Command::Evaluation(verb) => evaluation::run(verb, global).await,
         Command::Events(verb) => events::run(verb, global).await,
         Command::Journal(verb) => journal::run(verb, global).await,

@@ -169,6 +169,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Audit(_)
         | Command::Bundle { .. }
         | Command::Projection(_)
+        | Command::Doctor(_)
         | Command::Schema(_)
         | Command::Reconcile(_)
         // They read the log themselves.

@@ -65,6 +65,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         )
         | Command::Cluster(ClusterVerb::Show { .. } | ClusterVerb::Preemption { .. })
         | Command::Status { .. }
+        | Command::Doctor(_)
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
         | Command::Journal(JournalVerb::SetAside { .. })
         | Command::Secrets(_)
@@ -157,6 +158,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Cell(_)
         | Command::Cluster(_)
         | Command::Status { .. }
+        | Command::Doctor(_)
         | Command::Evaluation(_)
         | Command::Journal(_)
         | Command::Secrets(_)

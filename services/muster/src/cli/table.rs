@@ -62,13 +62,12 @@ impl Cell {
 /// The colour of a state: green is well, yellow is on its way, red is bad. It never says more than the word.
 fn colour_of(state: &str) -> Option<Color> {
     match state.split(' ').next().unwrap_or_default() {
-        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" | "completed" => {
-            Some(Color::Green)
-        }
+        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" | "completed"
+        | "ok" => Some(Color::Green),
         "CLAIMED" | "UNCLAIMED" | "PENDING" | "RESOLVING" | "EVACUATING" | "STOPPING" | "BLOCKED"
-        | "SILENT" | "DEGRADED" | "updating" | "rollback_started" => Some(Color::Yellow),
+        | "SILENT" | "DEGRADED" | "updating" | "rollback_started" | "warning" => Some(Color::Yellow),
         "CRASHED" | "ABSENT" | "FAILED" | "UNHEALTHY" | "NOT" | "paused" | "rollback_paused"
-        | "rolled_back" => Some(Color::Red),
+        | "rolled_back" | "failed" => Some(Color::Red),
         _ => None,
     }
 }

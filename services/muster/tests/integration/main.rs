@@ -25,6 +25,7 @@
 //! | `bad_log.rs` | logs and folders that must not be worked with |
 //! | `secrets.rs` | secrets, from the client to the container and nowhere else; their keys |
 //! | `status.rs` | who beats now, and how the cluster is |
+//! | `doctor.rs` | what `muster doctor` says of a cluster that is well, and of one that isn't |
 //! | `watching.rs` | metrics and probes of every service |
 //! | `trace.rs` | what one command caused, as a tree and as spans |
 //! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
@@ -42,6 +43,7 @@ mod cells;
 mod crowd;
 mod dev;
 mod dispatch;
+mod doctor;
 mod documents;
 mod ended;
 mod feed;

@@ -1,0 +1,174 @@
+//! What the journal's stream is, for whoever looks at it and doesn't work with it: by the same rules by which
+//! [`JetStream::open`](crate::JetStream::open) refuses one.
+
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::ContextBuilder;
+use async_nats::jetstream::stream::{Info, PeerInfo};
+use async_nats::{Request, RequestErrorKind, jetstream};
+use bus::nats::Connection;
+use schemas::{Entry, Position, Timestamp};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::JournalError;
+use super::stream::{self, STREAM};
+use crate::limits::API;
+
+/// What a stream is.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    /// Everything for which services refuse to work with it.
+    pub problems: Vec<String>,
+    /// What of its entries is gone.
+    pub losses: Vec<String>,
+    /// How it is made otherwise than Muster makes it, though nothing is lost by that.
+    pub differences: Vec<String>,
+    /// How many servers hold every entry.
+    pub replicas: usize,
+    /// The server that leads them, if it is known.
+    pub leader: Option<String>,
+    /// The other servers that hold it.
+    pub peers: Vec<Peer>,
+    /// Its first and its last position; both 0 of an empty one.
+    pub positions: (Position, Position),
+    /// The bytes that it takes.
+    pub bytes: u64,
+    /// The bytes that it may take, if there is a limit.
+    pub most_bytes: Option<u64>,
+    /// What the server's clock showed when it answered, as RFC 3339 has it; none: it didn't say.
+    pub server_time: Option<String>,
+    /// How long it took until that answer was here.
+    pub took: Duration,
+    /// Its last message, if it can be read.
+    pub last: Option<Last>,
+}
+
+/// A server that holds the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// Whether it has everything that the leader has.
+    pub current: bool,
+    /// Whether the others have lost it.
+    pub offline: bool,
+    /// How many messages it is behind.
+    pub lag: u64,
+}
+
+/// The last message of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Last {
+    /// Where it stands.
+    pub position: Position,
+    /// When the server stored it, by its clock.
+    pub stored: Timestamp,
+    /// When the BBS that wrote it decided it, by its clock; none: it is no entry of Muster.
+    pub decided: Option<Timestamp>,
+}
+
+/// Why a stream wasn't seen.
+#[derive(Debug, thiserror::Error)]
+pub enum ExamineError {
+    /// The server doesn't let this user ask.
+    #[error("no permission to publish on {0}")]
+    Forbidden(String),
+    /// Nobody has made it yet.
+    #[error("there is no stream {STREAM}")]
+    Absent,
+    /// The server has no JetStream, or this account may not use it.
+    #[error("the server offers no JetStream: {0}")]
+    NoJetStream(String),
+    /// It doesn't answer, or with something else.
+    #[error(transparent)]
+    Unavailable(#[from] JournalError),
+}
+
+/// What the server answers to the question what the stream is.
+#[derive(Deserialize)]
+struct Answer {
+    ts: Option<String>,
+    error: Option<jetstream::Error>,
+}
+
+/// Why services would refuse a server, whatever its stream is.
+#[must_use]
+pub fn of_server(connection: &Connection) -> Vec<String> {
+    let version = stream::version_problem(&connection.server_version());
+    version.into_iter().chain(stream::payload_problem(connection.max_payload())).collect()
+}
+
+/// Asks what the stream is, of which services want so many replicas.
+///
+/// # Errors
+/// It can't be seen.
+pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Examination, ExamineError> {
+    let asked = Instant::now();
+    let (info, server_time) = info(connection).await?;
+    let took = asked.elapsed();
+    let Info { config, state, cluster, .. } = &info;
+    let position = state.last_sequence;
+    let peers = cluster.iter().flat_map(|cluster| cluster.replicas.iter().map(Peer::of));
+    Ok(Examination {
+        problems: stream::problems(config, replicas),
+        losses: stream::losses(state),
+        differences: stream::differences(config),
+        replicas: config.num_replicas,
+        leader: cluster.as_ref().and_then(|cluster| cluster.leader.clone()),
+        peers: peers.collect(),
+        positions: (Position(state.first_sequence.min(position)), Position(position)),
+        bytes: state.bytes,
+        most_bytes: u64::try_from(config.max_bytes).ok().filter(|most| *most > 0),
+        server_time,
+        took,
+        last: last(connection, position).await,
+    })
+}
+
+async fn info(connection: &Connection) -> Result<(Info, Option<String>), ExamineError> {
+    let question = format!("$JS.API.STREAM.INFO.{STREAM}");
+    let asked = Instant::now();
+    let request = Request::new().payload("{}".into()).timeout(Some(API));
+    let answer = tokio::select! {
+        answer = connection.client().send_request(question.clone(), request) => answer,
+        () = connection.refuses_to_publish(&question, asked) => return Err(ExamineError::Forbidden(question)),
+    };
+    let doing = "asking what the stream is";
+    let answer = answer.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => ExamineError::NoJetStream("nobody answers for it".to_owned()),
+        RequestErrorKind::TimedOut
+        | RequestErrorKind::InvalidSubject
+        | RequestErrorKind::MaxPayloadExceeded
+        | RequestErrorKind::Other => JournalError::unavailable(doing, error).into(),
+    })?;
+    let unreadable = |error| ExamineError::from(JournalError::unavailable(doing, error));
+    let Answer { ts, error } = serde_json::from_slice(&answer.payload).map_err(unreadable)?;
+    match error {
+        None => Ok((serde_json::from_slice(&answer.payload).map_err(unreadable)?, ts)),
+        Some(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Err(ExamineError::Absent),
+        Some(error) => Err(ExamineError::NoJetStream(error.to_string())),
+    }
+}
+
+impl Peer {
+    fn of(peer: &PeerInfo) -> Self {
+        let PeerInfo { name, current, offline, lag, active: _ } = peer;
+        Self { name: name.clone(), current: *current, offline: *offline, lag: lag.unwrap_or(0) }
+    }
+}
+
+/// The message at a position, as far as it can be read.
+async fn last(connection: &Connection, position: u64) -> Option<Last> {
+    if position == 0 {
+        return None;
+    }
+    let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+    let stream = context.get_stream_no_info(STREAM).await.ok()?;
+    let message = stream.get_raw_message(position).await.ok()?;
+    let entry = Entry::decode(&message.payload).ok();
+    let decided = entry.and_then(|entry| entry.decisions.iter().map(|decision| decision.at).max());
+    let millis = u64::try_from(message.time.unix_timestamp_nanos() / 1_000_000).ok()?;
+    Some(Last { position: Position(position), stored: Timestamp::from_millis(millis), decided })
+}

@@ -1,0 +1,35 @@
+//! A BBS, of the cluster and its cells.
+
+use std::time::Duration;
+
+use client::{Client, Error};
+use schemas::Code;
+
+use super::super::facts::{Cluster, Unknown};
+use crate::error::chain;
+
+/// How long a BBS may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+pub(super) async fn of(client: Result<Client, Error>) -> Cluster {
+    let client = match client {
+        Ok(client) => client.patience(PATIENCE),
+        Err(error) => {
+            let why = unknown(&error);
+            return Cluster { row: Err(why.clone()), cells: Err(why) };
+        }
+    };
+    let (row, cells) = tokio::join!(client.cluster(), client.cells());
+    Cluster {
+        row: row.map(|one| one.row).map_err(|error| unknown(&error)),
+        cells: cells.map(|listed| listed.rows).map_err(|error| unknown(&error)),
+    }
+}
+
+fn unknown(error: &Error) -> Unknown {
+    match error.code() {
+        // Whose rights these are is said by the check of rights.
+        Some(Code::Forbidden) => Unknown::Skipped(chain(error)),
+        Some(_) | None => Unknown::Failed(chain(error)),
+    }
+}

@@ -1,0 +1,34 @@
+//! The data folder of a local cluster.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use journal::Sqlite;
+use schemas::Position;
+
+use super::super::facts::{Asked, Folder, Unknown};
+use crate::error::chain;
+
+/// The permissions of everybody but the owner.
+const OTHERS: u32 = 0o077;
+
+pub(super) async fn of(path: &Path) -> Folder {
+    let mode = fs::metadata(path).map(|found| found.permissions().mode());
+    let disk = rustix::fs::statvfs(path).ok();
+    Folder {
+        path: path.to_owned(),
+        open_to_others: mode.is_ok_and(|mode| mode & OTHERS != 0),
+        journal: journal(path).await,
+        free: disk.map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+    }
+}
+
+async fn journal(path: &Path) -> Asked<(Position, u64)> {
+    let failed = |error: journal::JournalError| Unknown::Failed(chain(&error));
+    let journal = journal::Journal::Sqlite(Sqlite::open_to_read(path).await.map_err(failed)?);
+    let end = journal.end().await.map_err(failed)?;
+    journal.close().await;
+    let size = fs::metadata(path.join(journal::FILE)).map(|file| file.len()).unwrap_or_default();
+    Ok((end, size))
+}

@@ -1,0 +1,114 @@
+//! The pages of services: what they were refused for want of permission.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use metrics::catalogue::VIOLATIONS;
+use reqwest::{Client, Url};
+
+use super::super::super::words::Invalid;
+use super::super::facts::Told;
+use crate::error::chain;
+use crate::http;
+
+/// How long a page may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where a service tells its metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Endpoint(Url);
+
+impl Endpoint {
+    /// `HOST:PORT`, or the URL of the page.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub(in super::super) fn parse(text: &str) -> Result<Self, Invalid> {
+        let expected = "HOST:PORT or a URL, as 127.0.0.1:9464 or http://127.0.0.1:9464/metrics";
+        let invalid = || Invalid::new("address of metrics", text, expected);
+        let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let mut url = Url::parse(&whole).map_err(|_| invalid())?;
+        if !matches!(url.scheme(), "http" | "https")
+            || url.host().is_none()
+            || url.port_or_known_default().is_none()
+        {
+            return Err(invalid());
+        }
+        if !text.contains("://") && url.port().is_none() && !text.ends_with(":80") {
+            return Err(invalid());
+        }
+        if url.path() == "/" {
+            url.set_path("/metrics");
+        }
+        Ok(Self(url))
+    }
+}
+
+pub(super) async fn of(endpoints: &[Endpoint]) -> Vec<Told> {
+    let http = http::client(PATIENCE);
+    let all = endpoints.iter().map(async |Endpoint(url)| {
+        let refused = match &http {
+            Ok(http) => ask(http, url).await,
+            Err(error) => Err(chain(error)),
+        };
+        Told { url: url.to_string(), refused }
+    });
+    join_all(all).await
+}
+
+async fn ask(http: &Client, url: &Url) -> Result<BTreeMap<String, u64>, String> {
+    let failed = |error: reqwest::Error| chain(&error.without_url());
+    let answer = http.get(url.clone()).send().await.map_err(failed)?;
+    let answer = answer.error_for_status().map_err(failed)?;
+    read(&answer.text().await.map_err(failed)?)
+}
+
+/// Reads a page: what was refused, by service.
+fn read(page: &str) -> Result<BTreeMap<String, u64>, String> {
+    let name = format!("{}_total{{", VIOLATIONS.full_name());
+    let mut refused = BTreeMap::new();
+    for line in page.lines().filter_map(|line| line.strip_prefix(&name)) {
+        let (labels, value) = line.split_once("} ").ok_or("it is no page of metrics")?;
+        let label = |wanted: &str| {
+            labels
+                .split("\",")
+                .find_map(|label| label.strip_prefix(wanted))
+                .map(|value| value.trim_end_matches('"'))
+        };
+        let service = label("service=\"").ok_or("its metrics name no service")?;
+        let who = label("cell=\"").map_or_else(|| service.to_owned(), |cell| format!("{service} {cell}"));
+        let count: Option<u64> = value.split(' ').next().and_then(|text| text.parse().ok());
+        *refused.entry(who).or_default() += count.ok_or("it is no page of metrics")?;
+    }
+    if refused.is_empty() {
+        Err(format!("there is no {} on that page", VIOLATIONS.name))
+    } else {
+        Ok(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_with_a_port_or_a_url() {
+        let read = |text: &str| Endpoint::parse(text).map(|Endpoint(url)| url.to_string());
+        assert_eq!(read("127.0.0.1:9464").unwrap(), "http://127.0.0.1:9464/metrics");
+        assert_eq!(read("[::1]:1").unwrap(), "http://[::1]:1/metrics");
+        assert_eq!(read("https://bbs.example/m").unwrap(), "https://bbs.example/m");
+        for bad in ["", "9464", "bbs.example", "ftp://a", "a b:1"] {
+            assert!(read(bad).unwrap_err().to_string().contains("HOST:PORT or a URL"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_says_what_was_refused_by_service() {
+        let page = "# TYPE muster_permission_violations counter\n\
+                    muster_permission_violations_total{service=\"rep\",cell=\"c1\"} 3\n\
+                    muster_permission_violations_total{service=\"bbs\"} 0\n# EOF\n";
+        assert_eq!(read(page).unwrap(), BTreeMap::from([("bbs".to_owned(), 0), ("rep c1".to_owned(), 3)]));
+        assert!(read("hello").unwrap_err().contains("there is no muster_permission_violations"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Asking everything that is to be known. Nothing here changes anything, and nothing is judged.
+//!
+//! | the file | asks |
+//! |---|---|
+//! | `server.rs` | the NATS server, the stream, what the credentials in hand may do |
+//! | `folder.rs` | the data folder of a local cluster |
+//! | `cluster.rs` | a BBS |
+//! | `database.rs` | the database |
+//! | `host.rs` | this host, by running a container on it |
+//! | `metrics.rs` | the pages of services |
+
+mod cluster;
+mod database;
+mod folder;
+mod host;
+mod metrics;
+mod server;
+
+use journal::Durability;
+
+use super::super::args::Global;
+use super::super::connect::{self, data_folder};
+use super::DoctorArgs;
+use super::facts::{Asked, Facts, Host, NoConnection, OnNats, Place};
+use crate::launch;
+
+pub(super) use metrics::Endpoint;
+
+/// What came of asking.
+pub(super) enum Answers {
+    /// Somebody is there.
+    Facts(Box<Facts>),
+    /// There is no connection.
+    None {
+        why: NoConnection,
+        /// What to do, beside what is always to be done.
+        advice: Vec<String>,
+        host: Asked<Host>,
+    },
+}
+
+/// Asks everything.
+pub(super) async fn all(args: &DoctorArgs, global: &Global) -> Answers {
+    match data_folder(global) {
+        Some(folder) => Box::pin(of_folder(&folder, args, global)).await,
+        None => Box::pin(of_nats(args, global)).await,
+    }
+}
+
+async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
+    let connected = match launch::nats(global) {
+        Some(nats) => server::connect(&nats, global).await,
+        None => Err(NoConnection::Settings("no NATS server is named".to_owned())),
+    };
+    let connected = match connected {
+        Ok(connected) => connected,
+        Err(why) => return Answers::None { why, advice: vec![], host: host::host().await },
+    };
+    let client = server::client(&connected, global);
+    // What is timed is not asked beside anything else.
+    let server = server::of(&connected, global).await;
+    let stream = server::stream(&connected, args.replicas).await;
+    let (storage, cluster, tables, host, told) = tokio::join!(
+        server::storage(&args.monitoring),
+        cluster::of(client),
+        database::of(args.of.database.as_ref(), global),
+        host::host(),
+        metrics::of(&args.metrics),
+    );
+    let rights = server::rights(&connected).await;
+    let durability = match &cluster.row {
+        // Whoever verified it may be asked as well.
+        Ok(row) if args.monitoring.is_empty() && row.durability == Durability::Synced.to_string() => {
+            Durability::Synced
+        }
+        Ok(_) | Err(_) => journal::durability(&args.monitoring).await,
+    };
+    let on = OnNats { server, stream, durability, storage, rights };
+    Answers::Facts(Box::new(Facts { place: Place::Nats(Box::new(on)), cluster, tables, host, told }))
+}
+
+async fn of_folder(folder: &std::path::Path, args: &DoctorArgs, global: &Global) -> Answers {
+    let client = match connect::connect(global).await {
+        Ok(client) => client,
+        Err(failure) => {
+            let why = NoConnection::Unreachable(failure.message);
+            return Answers::None { why, advice: failure.advice, host: host::host().await };
+        }
+    };
+    let (folder, cluster, tables, host, told) = tokio::join!(
+        folder::of(folder),
+        cluster::of(Ok(client)),
+        database::of(args.of.database.as_ref(), global),
+        host::host(),
+        metrics::of(&args.metrics),
+    );
+    Answers::Facts(Box::new(Facts { place: Place::Local(folder), cluster, tables, host, told }))
+}

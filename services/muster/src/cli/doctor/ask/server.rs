@@ -1,0 +1,198 @@
+//! The NATS server, the stream, what the credentials in hand may do.
+
+use std::time::{Duration, Instant};
+
+use access::Role;
+use access::pattern::{covers, example};
+use access::probes::{Probe, probes};
+use bus::attempt::{Attempt, attempt};
+use bus::nats::{ConnectError, Connection};
+use bus::{AskError, Bus};
+use bytes::Bytes;
+use client::{Client, Error, Inbox};
+use journal::examine::{self, ExamineError};
+use journal::monitor;
+use schemas::bus::{INBOX_ROOT, QueryVerb};
+use schemas::names::ServiceId;
+use schemas::reach::Reach;
+
+use super::super::super::args::Global;
+use super::super::super::connect::{role, who, without_password};
+use super::super::facts::{Asked, NoConnection, Rights, Server, Storage, Stream, Unknown};
+use crate::error::chain;
+use crate::serve::{Nats, identity};
+
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often the round trip is measured: the shortest counts.
+const TRIES: u32 = 3;
+
+/// A connection, and what we are there.
+pub(super) struct Connected {
+    connection: Connection,
+    /// What we are, or are taken for.
+    role: Role,
+    /// Whether the credentials say it.
+    known: bool,
+    /// Another connection of the same user, on which rights are tried.
+    trial: Connection,
+}
+
+pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, NoConnection> {
+    let no_id = |error: crate::error::ServiceError| NoConnection::Settings(chain(&error));
+    let (id, _) = identity("doctor").map_err(no_id)?;
+    let said = role(global);
+    let (domain, name) = who(global);
+    let role = said.clone().unwrap_or(Role::Client(domain, name));
+    let inbox = inbox(&role, id.clone());
+    let reach = async |name: String| nats.reach(&name, &inbox).await.map_err(no_connection);
+    let connection = reach(id.to_string()).await?;
+    let trial = reach(format!("{id} rights")).await?;
+    Ok(Connected { connection, role, known: said.is_some(), trial })
+}
+
+/// Where a role hears answers.
+fn inbox(role: &Role, id: ServiceId) -> String {
+    let inbox = match role.clone() {
+        Role::BbsWriter => Inbox::BbsWriter(id),
+        Role::Bbs => Inbox::Bbs(id),
+        Role::Auctioneer => Inbox::Auctioneer(id),
+        Role::Rep(cell) => Inbox::Rep(cell),
+        Role::Client(domain, name) => Inbox::Client(domain, name),
+        Role::Projector => Inbox::Projector(id),
+        Role::Auditor(name) => Inbox::Auditor(name),
+        Role::Operator(name) => Inbox::Operator(name),
+        Role::Admin(name) => return format!("{INBOX_ROOT}admin.{name}"),
+        Role::System => return format!("{INBOX_ROOT}system"),
+    };
+    inbox.to_string()
+}
+
+fn no_connection(error: ConnectError) -> NoConnection {
+    let why = chain(&error);
+    match error {
+        ConnectError::Unreachable { .. } => NoConnection::Unreachable(why),
+        ConnectError::Refused { .. } => NoConnection::Refused(why),
+        ConnectError::File { .. } | ConnectError::Settings(_) => NoConnection::Settings(why),
+    }
+}
+
+/// A client of the cluster, over the same connection.
+pub(super) fn client(connected: &Connected, global: &Global) -> Result<Client, Error> {
+    let (domain, name) = who(global);
+    Client::over(Bus::from(connected.connection.clone()), domain, name)
+}
+
+/// What the server says of itself.
+pub(super) async fn of(connected: &Connected, global: &Global) -> Server {
+    let info = connected.connection.client().server_info();
+    let url = global.nats.clone().unwrap_or_default();
+    let urls: Vec<String> = url.split(',').map(|url| without_password(url.trim())).collect();
+    Server {
+        url: urls.join(", "),
+        name: info.server_name,
+        version: info.version,
+        cluster: info.cluster.filter(|name| !name.is_empty()),
+        jetstream: info.jetstream,
+        encrypted: info.tls_required || urls.iter().any(|url| url.starts_with("tls://")),
+        role: connected.known.then(|| connected.role.clone()),
+        credentials: global.creds.clone(),
+        round_trip: round_trip(connected).await,
+        problems: examine::of_server(&connected.connection),
+    }
+}
+
+/// A subject on which a role may ask something, and which does nothing.
+fn question(role: &Role) -> Option<String> {
+    let rights = role.rights()?;
+    let asked = [
+        // Nobody listens there, and the server itself says so.
+        example(&Reach::Queries.to_string()),
+        format!("$JS.API.STREAM.INFO.{}", journal::STREAM),
+        QueryVerb::ClusterShow.subject(),
+    ];
+    asked.into_iter().find(|subject| rights.publishes.iter().any(|right| covers(right, subject)))
+}
+
+async fn round_trip(connected: &Connected) -> Asked<Duration> {
+    let question = question(&connected.role)
+        .ok_or_else(|| Unknown::Skipped(format!("{} may ask nothing", connected.role)))?;
+    let bus = Bus::from(connected.connection.clone());
+    let mut shortest: Option<Duration> = None;
+    for _ in 0..TRIES {
+        let asked = Instant::now();
+        match bus.ask(&question, Bytes::new(), PATIENCE).await {
+            Ok(_) | Err(AskError::NoResponder(_)) => {
+                let took = asked.elapsed();
+                shortest = Some(shortest.map_or(took, |least| least.min(took)));
+            }
+            Err(error @ (AskError::TimedOut(_) | AskError::Disconnected(_) | AskError::Refused(_))) => {
+                return Err(Unknown::Skipped(error.to_string()));
+            }
+        }
+    }
+    shortest.ok_or_else(|| Unknown::Skipped("it was not asked".to_owned()))
+}
+
+pub(super) async fn stream(connected: &Connected, wanted: usize) -> Asked<Stream> {
+    let asked = clock::now();
+    // The last entry is read behind the question itself, whose times count.
+    match examine::of_stream(&connected.connection, wanted).await {
+        Ok(seen) => Ok(Stream { asked: (asked, asked + seen.took), seen }),
+        Err(error @ ExamineError::Forbidden(_)) => {
+            Err(Unknown::Skipped(format!("{error}: as {} the stream can't be seen", connected.role)))
+        }
+        Err(error @ (ExamineError::Absent | ExamineError::NoJetStream(_) | ExamineError::Unavailable(_))) => {
+            Err(Unknown::Failed(chain(&error)))
+        }
+    }
+}
+
+pub(super) async fn storage(monitoring: &[String]) -> Asked<Vec<Storage>> {
+    if monitoring.is_empty() {
+        return Err(Unknown::Skipped(
+            "no monitoring address is given: --monitoring http://HOST:8222".to_owned(),
+        ));
+    }
+    let mut all = vec![];
+    for url in monitoring {
+        let said = monitor::get(url, "/jsz").await.map_err(|error| Unknown::Failed(error.to_string()))?;
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+        let (used, most) = (number(&said["storage"]), number(&said["config"]["max_storage"]));
+        all.push(Storage { url: url.clone(), used, most });
+    }
+    Ok(all)
+}
+
+/// Tries what the role must be able to do, and one thing that it must not.
+pub(super) async fn rights(connected: &Connected) -> Asked<Rights> {
+    let Connected { role, known, trial, connection: _ } = connected;
+    let question = question(role).ok_or_else(|| {
+        Unknown::Skipped(format!("as {role} nothing can be asked, so its rights are not tried"))
+    })?;
+    let all = probes(role);
+    let (mut publishes, mut subscribes) = (vec![], vec![]);
+    for probe in all.may {
+        match probe {
+            Probe::Publish(subject) => publishes.push(subject),
+            Probe::Subscribe(pattern) => subscribes.push(pattern),
+        }
+    }
+    let tried = publishes.len() + subscribes.len();
+    // One subject of somebody else's, on which nothing is ever said.
+    let others = all.may_not.into_iter().find_map(|probe| match probe {
+        Probe::Subscribe(subject) => {
+            (subject.starts_with(INBOX_ROOT) && !subject.contains(['*', '>'])).then_some(subject)
+        }
+        Probe::Publish(_) => None,
+    });
+    subscribes.extend(others.clone());
+    let refused = attempt(trial, &Attempt { publishes, subscribes }, &question).await;
+    let Attempt { publishes, mut subscribes } =
+        refused.map_err(|error| Unknown::Failed(format!("rights can't be tried: {error}")))?;
+    let beyond = others.clone().filter(|subject| !subscribes.contains(subject));
+    subscribes.retain(|subject| others.as_ref() != Some(subject));
+    let refused = publishes.iter().map(|subject| format!("to publish on {subject}"));
+    let refused = refused.chain(subscribes.iter().map(|pattern| format!("to hear {pattern}")));
+    Ok(Rights { role: role.clone(), known: *known, tried, refused: refused.collect(), beyond })
+}

@@ -1,0 +1,135 @@
+//! What a check came to, and how all of them are shown.
+
+use serde::Serialize;
+
+use super::super::output::Look;
+use super::super::table::{Cell, Table};
+use super::super::words::count;
+
+/// What came of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// It could not be looked at, for the reason that was found.
+    Skipped,
+    /// It is as it ought to be.
+    Ok,
+    /// It works, and isn't as it ought to be.
+    Warning,
+    /// It doesn't work, or could lose something.
+    Failed,
+}
+
+impl Outcome {
+    /// As it is written.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Skipped => "skipped",
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Check {
+    /// What was looked at: a word that never changes its meaning.
+    pub(super) check: &'static str,
+    /// What came of it.
+    pub(super) outcome: Outcome,
+    /// What was found, or why nobody knows.
+    pub(super) found: String,
+    /// What to do about it; empty: nothing.
+    pub(super) advice: Vec<String>,
+}
+
+impl Check {
+    fn new(check: &'static str, outcome: Outcome, found: impl Into<String>) -> Self {
+        Self { check, outcome, found: found.into(), advice: vec![] }
+    }
+
+    pub(super) fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Outcome::Ok, found)
+    }
+
+    pub(super) fn warning(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Outcome::Warning, found)
+    }
+
+    pub(super) fn failed(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Outcome::Failed, found)
+    }
+
+    pub(super) fn skipped(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, Outcome::Skipped, found)
+    }
+
+    /// The same, with something to do about it.
+    pub(super) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice.push(advice.into());
+        self
+    }
+}
+
+/// Everything that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Report {
+    /// The worst of it.
+    pub(super) outcome: Outcome,
+    /// One after the other, in the order in which they depend on each other.
+    pub(super) checks: Vec<Check>,
+}
+
+impl Report {
+    pub(super) fn of(checks: Vec<Check>) -> Self {
+        let worst = checks.iter().map(|check| check.outcome).max();
+        Self { outcome: worst.unwrap_or(Outcome::Skipped), checks }
+    }
+
+    fn with(&self, outcome: Outcome) -> u64 {
+        self.checks.iter().filter(|check| check.outcome == outcome).count() as u64
+    }
+
+    /// For people: a line a check, and below it what to do.
+    pub(super) fn text(&self, look: Look) -> String {
+        let mut table = Table::new(&["CHECK", "OUTCOME", "FOUND"]);
+        for Check { check, outcome, found, advice } in &self.checks {
+            table.row(vec![Cell::text(check), Cell::state(outcome.word()), Cell::text(found)]);
+            for one in advice {
+                table.row(vec![Cell::text(""), Cell::text(""), Cell::text(format!("-> {one}"))]);
+            }
+        }
+        let [failed, warnings, skipped] =
+            [Outcome::Failed, Outcome::Warning, Outcome::Skipped].map(|outcome| self.with(outcome));
+        let all = count(self.checks.len() as u64, "check");
+        format!(
+            "{}\n\n{all}: {failed} failed, {}, {skipped} skipped",
+            table.render(look.colour),
+            count(warnings, "warning")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemas::Timestamp;
+
+    #[test]
+    fn the_worst_counts_and_advice_stands_below_its_check() {
+        let look = Look { now: Timestamp(0), full_ids: false, colour: false };
+        assert_eq!(Report::of(vec![]).outcome, Outcome::Skipped);
+        let fine = vec![Check::skipped("b", "nobody knows"), Check::ok("a", "fine")];
+        assert_eq!(Report::of(fine.clone()).outcome, Outcome::Ok);
+        let bad = Check::failed("c", "broken").advise("mend it");
+        let report = Report::of([fine, vec![bad, Check::warning("d", "odd")]].concat());
+        assert_eq!(report.outcome, Outcome::Failed);
+        let text = report.text(look);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[3], ["c", "failed", "broken"]);
+        assert_eq!(lines[4], ["->", "mend", "it"]);
+        assert_eq!(text.lines().last(), Some("4 checks: 1 failed, 1 warning, 1 skipped"));
+    }
+}

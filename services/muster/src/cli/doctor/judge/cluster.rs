@@ -1,0 +1,198 @@
+//! Who leads, which versions run, and the cells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use schemas::cluster::Role;
+use schemas::isolation::{Isolation, Level};
+use schemas::query::{CellRow, CellState, ClusterRow, ServiceRow};
+
+use super::super::super::words::{count, took};
+use super::super::check::Check;
+use super::super::facts::Cluster;
+use super::unknown;
+
+/// A service that is so many entries behind the log doesn't do its work.
+const BEHIND: u64 = 1_000;
+/// How many names of things are shown.
+const SHOWN: usize = 5;
+
+pub(super) fn checks(cluster: &Cluster) -> Vec<Check> {
+    let Cluster { row, cells } = cluster;
+    let mut checks = match row {
+        Ok(row) => vec![leader(row, Role::Bbs), leader(row, Role::Auctioneer)],
+        Err(why) => vec![
+            unknown("bbs", why).advise("see that a BBS runs: muster bbs, systemctl status muster-bbs"),
+            Check::skipped("auctioneer", "no BBS says it"),
+        ],
+    };
+    let of_cells = cells.as_ref();
+    checks.push(match (row, of_cells) {
+        (Ok(row), of_cells) => versions(row, of_cells.map_or(&[], Vec::as_slice)),
+        (Err(_), _) => Check::skipped("versions", "no BBS says it"),
+    });
+    match of_cells {
+        Ok(cells) => checks.extend([present(cells), isolation(cells)]),
+        Err(why) => {
+            let why = match (row, why) {
+                (Err(_), _) => &super::Unknown::Skipped("no BBS says it".to_owned()),
+                (Ok(_), why) => why,
+            };
+            checks.extend([unknown("cells", why), unknown("isolation", why)]);
+        }
+    }
+    checks
+}
+
+/// Who leads in a role.
+fn leader(row: &ClusterRow, role: Role) -> Check {
+    let (check, start) = match role {
+        Role::Bbs => ("bbs", "muster bbs"),
+        Role::Auctioneer => ("auctioneer", "muster auctioneer"),
+    };
+    let all: Vec<&ServiceRow> = row.services.rows.iter().filter(|row| row.role == role).collect();
+    let standing_by = all.iter().filter(|row| !row.leads).count() as u64;
+    let by = match standing_by {
+        0 => "nobody stands by".to_owned(),
+        others => format!("{others} stand by"),
+    };
+    let Some(leader) = all.iter().find(|row| row.leads) else {
+        if !row.services.complete {
+            let why = "the BBS that answers listens only since a moment ago: ask again";
+            return Check::skipped(check, why);
+        }
+        let what = if role == Role::Bbs { "no command is taken" } else { "nothing is placed" };
+        let found = match standing_by {
+            0 => format!("none beats: {what}"),
+            _ => format!("none leads, {by}: {what}"),
+        };
+        return Check::failed(check, found)
+            .advise(format!("start one, or see the logs of those that run: {start}"));
+    };
+    let ServiceRow { id, term, program, lag, beat_ms_ago, .. } = leader;
+    let beat = took(Duration::from_millis(*beat_ms_ago));
+    let found = format!("{id} on {} leads in term {term}, beat {beat} ago; {by}", program.host);
+    let behind: Vec<String> = all
+        .iter()
+        .filter(|row| row.lag >= BEHIND)
+        .map(|row| format!("{} is {} entries behind", row.id, row.lag))
+        .collect();
+    if behind.is_empty() {
+        return Check::ok(check, found);
+    }
+    let check = Check::warning(check, format!("{found}; {}", behind.join(", ")));
+    if *lag >= BEHIND { check.advise("see whether its host is overloaded, and its log") } else { check }
+}
+
+/// Which versions run.
+fn versions(row: &ClusterRow, cells: &[CellRow]) -> Check {
+    let own = env!("CARGO_PKG_VERSION");
+    let services = row.services.rows.iter().map(|row| (row.program.version.clone(), row.id.to_string()));
+    let present = cells.iter().filter(|row| row.state != CellState::Absent);
+    let cells = present.filter_map(|row| {
+        Some((row.presence.attributes.get("muster.version")?.to_owned(), format!("cell {}", row.cell_id)))
+    });
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (version, who) in services.chain(cells) {
+        all.entry(version).or_default().insert(who);
+    }
+    let known = all.values().map(BTreeSet::len).sum::<usize>() as u64;
+    all.remove(own);
+    if all.is_empty() {
+        return Check::ok("versions", format!("{} and this program are {own}", count(known, "service")));
+    }
+    let other = all.iter().map(|(version, who)| format!("{} {version}", named(who.iter())));
+    let found = format!("this program is {own}, {}", other.collect::<Vec<_>>().join("; "));
+    Check::warning("versions", found).advise(
+        "bring all to the same version, one after the other: BBSs first, then auctioneers, reps, projectors",
+    )
+}
+
+/// The first few names.
+fn named(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
+    let all = names.len();
+    let first: Vec<String> = names.take(SHOWN).map(|name| name.to_string()).collect();
+    let more = all.saturating_sub(SHOWN);
+    if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
+}
+
+/// Which cells are there.
+fn present(cells: &[CellRow]) -> Check {
+    let of = |state: CellState| -> Vec<String> {
+        let gone_as_told = |row: &&CellRow| row.gone.as_deref().is_some_and(|why| why.contains("evacuated"));
+        let rows = cells.iter().filter(|row| row.state == state && !gone_as_told(row));
+        rows.map(|row| row.cell_id.to_string()).collect()
+    };
+    let there: Vec<&CellRow> = cells.iter().filter(|row| row.state == CellState::Present).collect();
+    let zones: BTreeSet<&str> = there.iter().map(|row| row.presence.zone.as_str()).collect();
+    let mut found = format!(
+        "{} present in {}",
+        count(there.len() as u64, "cell"),
+        if zones.is_empty() {
+            "no zone".to_owned()
+        } else {
+            format!("{} ({})", count(zones.len() as u64, "zone"), named(zones.iter()))
+        }
+    );
+    let mut advice = vec![];
+    let wrong = [
+        (
+            CellState::Silent,
+            "silent",
+            "see whether their hosts and reps run, and reach the NATS server: muster cell show CELL",
+        ),
+        (
+            CellState::Unhealthy,
+            "unhealthy",
+            "see why their self-test fails: muster cell show CELL, and the log of the rep",
+        ),
+        (
+            CellState::Absent,
+            "lost",
+            "start their reps again; or, if they are gone for good: muster cell forget CELL",
+        ),
+        (
+            CellState::Evacuating,
+            "evacuating",
+            "that ends when they hold nothing any more; or take it back: muster cell uncordon CELL",
+        ),
+    ];
+    for (state, word, what) in wrong {
+        let names = of(state);
+        if !names.is_empty() {
+            found.push_str(&format!("; {word}: {}", named(names.iter())));
+            advice.push(what);
+        }
+    }
+    if there.is_empty() {
+        let check = Check::warning("cells", format!("{found}: nothing can be placed"));
+        return advice
+            .into_iter()
+            .fold(check.advise("start a rep: muster rep --cell ID --zone ZONE --data DIR"), Check::advise);
+    }
+    let fine = advice.is_empty();
+    let check = if fine { Check::ok("cells", found) } else { Check::warning("cells", found) };
+    advice.into_iter().fold(check, Check::advise)
+}
+
+/// How far cells keep containers apart.
+fn isolation(cells: &[CellRow]) -> Check {
+    let there = cells.iter().filter(|row| row.state != CellState::Absent);
+    let mut all: BTreeMap<Isolation, Vec<&str>> = BTreeMap::new();
+    for row in there {
+        let said = row.presence.attributes.get(schemas::attributes::ISOLATION);
+        let isolation = said.and_then(|text| text.parse().ok()).unwrap_or_default();
+        all.entry(isolation).or_default().push(row.cell_id.as_str());
+    }
+    if all.is_empty() {
+        return Check::skipped("isolation", "there is no cell");
+    }
+    let found: Vec<String> =
+        all.iter().map(|(isolation, cells)| format!("{isolation}: {}", named(cells.iter()))).collect();
+    let found = found.join("; ");
+    if all.keys().all(|isolation| isolation.level() == Level::Full) {
+        return Check::ok("isolation", found);
+    }
+    Check::warning("isolation", found)
+        .advise("run muster doctor as the rep's user on each of these hosts: its check host says what the missing walls need")
+}

@@ -1,0 +1,91 @@
+//! What is to be said of what was found. Pure: the same facts, the same words.
+//!
+//! | the file | judges |
+//! |---|---|
+//! | `server.rs` | the connection, and what the credentials in hand may do |
+//! | `stream.rs` | where the journal is |
+//! | `clock.rs` | whose clock shows what |
+//! | `cluster.rs` | who leads, versions, cells |
+//! | `database.rs` | tables |
+//! | `host.rs` | this host, as a cell |
+//! | `denials.rs` | what servers refused for want of permission |
+
+mod clock;
+mod cluster;
+mod database;
+mod denials;
+mod host;
+mod server;
+mod stream;
+
+use super::check::{Check, Report};
+use super::facts::{Asked, Facts, Host, NoConnection, Place, Unknown};
+
+/// Every check that wants a cluster, in their order.
+const OF_CLUSTER: [&str; 15] = [
+    "jetstream",
+    "stream",
+    "positions",
+    "replicas",
+    "durability",
+    "storage",
+    "clock.server",
+    "clock.bbs",
+    "clock.cells",
+    "rights",
+    "bbs",
+    "auctioneer",
+    "versions",
+    "cells",
+    "isolation",
+];
+
+/// What is to be said of a cluster.
+pub(super) fn all(facts: &Facts) -> Report {
+    let Facts { place, cluster, tables, host, told } = facts;
+    let mut checks = match place {
+        Place::Nats(on) => [server::checks(&on.server), stream::checks(on), clock::checks(on)].concat(),
+        Place::Local(folder) => {
+            [server::of_folder(folder), stream::of_folder(folder), clock::of_folder()].concat()
+        }
+    };
+    checks.push(match place {
+        Place::Nats(on) => server::rights(&on.rights),
+        Place::Local(folder) => server::rights_of_folder(folder),
+    });
+    checks.extend(cluster::checks(cluster));
+    checks.push(database::check(tables, cluster.row.as_ref().ok()));
+    checks.push(host::check(host));
+    checks.push(denials::check(told, place));
+    Report::of(checks)
+}
+
+/// The same, where nobody could be asked.
+pub(super) fn unconnected(failed: Check, host: &Asked<Host>) -> Report {
+    let mut checks = vec![failed];
+    let skipped = |check| Check::skipped(check, "there is no connection");
+    checks.extend(OF_CLUSTER.map(skipped));
+    checks.push(skipped("database"));
+    checks.push(host::check(host));
+    checks.push(skipped("denials"));
+    Report::of(checks)
+}
+
+/// Why there is no connection, and what to do.
+pub(super) fn no_connection(why: &NoConnection) -> Check {
+    server::no_connection(why)
+}
+
+/// A check of what isn't known.
+fn unknown(check: &'static str, why: &Unknown) -> Check {
+    match why {
+        Unknown::Skipped(why) => Check::skipped(check, why),
+        Unknown::Failed(why) => Check::failed(check, why),
+    }
+}
+
+/// Bytes in their largest unit.
+fn bytes(bytes: u64) -> String {
+    let mb = bytes / (1 << 20);
+    if mb == 0 { format!("{} KiB", bytes.div_ceil(1024)) } else { super::super::words::mebibytes(mb) }
+}

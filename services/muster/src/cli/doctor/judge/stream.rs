@@ -1,0 +1,261 @@
+//! Where the journal is: what it is made of, what it holds, whether it can be lost.
+
+use journal::Durability;
+use schemas::Position;
+
+use super::super::super::words::count;
+use super::super::check::Check;
+use super::super::facts::{Asked, Folder, OnNats, Storage, Stream};
+use super::{bytes, unknown};
+
+/// Of how much of a limit on storage is warned, and how much is too much, in parts of a hundred.
+const FILLS: (u64, u64) = (80, 95);
+/// Of how little free disk is warned, and how little is too little, in bytes.
+const FREE: (u64, u64) = (1 << 30, 100 << 20);
+
+pub(super) fn checks(on: &OnNats) -> Vec<Check> {
+    let durability = durability(&on.durability);
+    match &on.stream {
+        Ok(stream) => vec![
+            made(stream),
+            positions(stream),
+            replicas(stream, on.server.cluster.as_deref()),
+            durability,
+            storage(stream, &on.storage),
+        ],
+        Err(why) => {
+            let other = |check| Check::skipped(check, "the stream isn't known");
+            vec![
+                unknown("stream", why).advise_if_failed(),
+                other("positions"),
+                other("replicas"),
+                durability,
+                other("storage"),
+            ]
+        }
+    }
+}
+
+impl Check {
+    /// What to do about a stream that isn't there.
+    fn advise_if_failed(self) -> Self {
+        if self.outcome == super::super::check::Outcome::Failed {
+            return self.advise("start a BBS, which makes it: muster bbs");
+        }
+        self
+    }
+}
+
+/// How it is made.
+fn made(stream: &Stream) -> Check {
+    let seen = &stream.seen;
+    let wrong = [seen.problems.as_slice(), seen.losses.as_slice()].concat();
+    if !wrong.is_empty() {
+        let check = Check::failed("stream", format!("{}: {}", journal::STREAM, wrong.join("; ")));
+        let check = if seen.losses.is_empty() {
+            check
+        } else {
+            check.advise("entries are gone: restore the stream from a snapshot or an export (docs/operations.md, \"Back up and restore\")")
+        };
+        return if seen.problems.is_empty() {
+            check
+        } else {
+            check.advise("no service works with it so: change it as an admin (muster auth add FOLDER admin NAME, then nats stream edit MUSTER); what can't be changed takes an export and an import into a new stream")
+        };
+    }
+    if !seen.differences.is_empty() {
+        return Check::warning("stream", format!("{}: {}", journal::STREAM, seen.differences.join("; ")))
+            .advise("nothing is lost by that; muster bbs makes it otherwise where there is none");
+    }
+    Check::ok("stream", format!("{} is as Muster makes it", journal::STREAM))
+}
+
+fn positions(stream: &Stream) -> Check {
+    let (first, last) = stream.seen.positions;
+    if last == Position(0) {
+        return Check::warning("positions", "it is empty: no BBS has founded the cluster yet")
+            .advise("start a BBS: muster bbs");
+    }
+    Check::ok("positions", format!("{first} to {last}"))
+}
+
+fn replicas(stream: &Stream, cluster: Option<&str>) -> Check {
+    let seen = &stream.seen;
+    let leader = seen.leader.as_ref().map(|leader| format!(", led by {leader}")).unwrap_or_default();
+    let found = format!("{}{leader}", count(seen.replicas as u64, "replica"));
+    let behind: Vec<String> = seen
+        .peers
+        .iter()
+        .filter(|peer| peer.offline || !peer.current)
+        .map(|peer| match (peer.offline, peer.lag) {
+            (true, _) => format!("{} is offline", peer.name),
+            (false, lag) => format!("{} is behind by {}", peer.name, count(lag, "message")),
+        })
+        .collect();
+    if seen.replicas > 1 && seen.leader.is_none() {
+        return Check::failed("replicas", format!("{found}: none of them leads, so nothing can be written"))
+            .advise("bring back most of its servers: nats server report jetstream says which are there");
+    }
+    if !behind.is_empty() {
+        return Check::warning("replicas", format!("{found}; {}", behind.join(", ")))
+            .advise("one more server may not be lost until it has caught up: see the log of that one");
+    }
+    if let (1, Some(cluster)) = (seen.replicas, cluster) {
+        return Check::warning("replicas", format!("{found}, on a cluster of servers ({cluster}): if that one is lost, the log is"))
+            .advise("as an admin: nats --inbox-prefix muster.inbox.admin.NAME stream edit MUSTER --replicas 3; then start each BBS with --replicas 3");
+    }
+    Check::ok("replicas", found)
+}
+
+fn durability(durability: &Durability) -> Check {
+    match durability {
+        Durability::Synced => Check::ok("durability", "every write is synced before it is acknowledged"),
+        Durability::Unverified(why) => Check::warning("durability", format!("unverified: {why}"))
+            .advise("sync_interval: always in the jetstream block of the server's configuration, and --monitoring http://HOST:8222 here and at each BBS"),
+        Durability::Volatile => Check::failed("durability", "the journal is in memory: nothing survives it"),
+    }
+}
+
+fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
+    let seen = &stream.seen;
+    let mut found = format!("the stream takes {}", bytes(seen.bytes));
+    let mut fullest = 0;
+    if let Some(most) = seen.most_bytes {
+        found.push_str(&format!(" of {}", bytes(most)));
+        fullest = parts(seen.bytes, most);
+    }
+    match servers {
+        Ok(servers) => {
+            for Storage { url, used, most } in servers {
+                let limit = if *most == 0 { String::new() } else { format!(" of {}", bytes(*most)) };
+                found.push_str(&format!("; the server at {url} uses {}{limit}", bytes(*used)));
+                fullest = fullest.max(parts(*used, *most));
+            }
+        }
+        Err(super::Unknown::Failed(why) | super::Unknown::Skipped(why)) => {
+            found.push_str(&format!("; what the server may use is not known: {why}"));
+        }
+    }
+    let advice = "give JetStream more room (max_file_store in the server's configuration, max_bytes of the stream): once it is full nothing is decided any more";
+    match fullest {
+        full if full >= FILLS.1 => Check::failed("storage", found).advise(advice),
+        full if full >= FILLS.0 => Check::warning("storage", found).advise(advice),
+        _ => Check::ok("storage", found),
+    }
+}
+
+/// How much of a limit is used, in parts of a hundred; none of no limit.
+const fn parts(used: u64, most: u64) -> u64 {
+    match most {
+        0 => 0,
+        most => used.saturating_mul(100) / most,
+    }
+}
+
+/// The journal of a local cluster.
+pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
+    let (path, alone) = (folder.path.display(), "it is one file of one host");
+    let stream = Check::skipped("stream", "a local cluster has an embedded journal");
+    let (positions, size) = match &folder.journal {
+        Ok((end, size)) if *end > Position(0) => (Check::ok("positions", format!("1 to {end}")), *size),
+        Ok((_, size)) => (Check::warning("positions", "it is empty"), *size),
+        Err(why) => (unknown("positions", why), 0),
+    };
+    let replicas = Check::skipped("replicas", alone);
+    let durability = Check::ok("durability", "every write is synced before it is acknowledged");
+    let storage = match folder.free {
+        None => Check::skipped("storage", format!("the disk of {path} doesn't say what is free")),
+        Some(free) => {
+            let found = format!("the journal takes {}, {} are free in {path}", bytes(size), bytes(free));
+            let advice = "make room on that disk: once it is full nothing is decided any more";
+            match free {
+                free if free < FREE.1 => Check::failed("storage", found).advise(advice),
+                free if free < FREE.0 => Check::warning("storage", found).advise(advice),
+                _ => Check::ok("storage", found),
+            }
+        }
+    };
+    vec![stream, positions, replicas, durability, storage]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::check::Outcome;
+    use super::*;
+    use journal::examine::{Examination, Peer};
+    use schemas::Timestamp;
+
+    fn stream() -> Stream {
+        let seen = Examination {
+            problems: vec![],
+            losses: vec![],
+            differences: vec![],
+            replicas: 1,
+            leader: Some("a".into()),
+            peers: vec![],
+            positions: (Position(1), Position(7)),
+            bytes: 3 << 20,
+            most_bytes: None,
+            server_time: None,
+            last: None,
+            took: std::time::Duration::ZERO,
+        };
+        Stream { seen, asked: (Timestamp(0), Timestamp(0)) }
+    }
+
+    fn with(change: impl FnOnce(&mut Examination)) -> Stream {
+        let mut stream = stream();
+        change(&mut stream.seen);
+        stream
+    }
+
+    #[test]
+    fn a_stream_is_judged_by_what_services_refuse() {
+        assert_eq!(made(&stream()).outcome, Outcome::Ok);
+        let other = made(&with(|seen| seen.differences = vec!["it isn't compressed by s2".into()]));
+        assert_eq!(other.outcome, Outcome::Warning);
+        let bad = made(&with(|seen| seen.problems = vec!["deny_delete isn't set".into()]));
+        assert_eq!((bad.outcome, bad.advice.len()), (Outcome::Failed, 1));
+        let lost = made(&with(|seen| seen.losses = vec!["entries were deleted".into()]));
+        assert!(lost.outcome == Outcome::Failed && lost.advice[0].contains("restore"));
+        assert_eq!(
+            positions(&with(|seen| seen.positions = (Position(0), Position(0)))).outcome,
+            Outcome::Warning
+        );
+    }
+
+    #[test]
+    fn one_replica_of_a_cluster_is_too_few_and_who_is_behind_is_named() {
+        assert_eq!(replicas(&stream(), None).outcome, Outcome::Ok);
+        assert_eq!(replicas(&stream(), Some("three")).outcome, Outcome::Warning);
+        let peer = |current, offline| Peer { name: "b".into(), current, offline, lag: 4 };
+        let three = |peers: Vec<Peer>, leader: Option<&str>| {
+            let leader = leader.map(str::to_owned);
+            replicas(
+                &with(|seen| (seen.replicas, seen.peers, seen.leader) = (3, peers, leader)),
+                Some("three"),
+            )
+        };
+        assert_eq!(three(vec![peer(true, false)], Some("a")).outcome, Outcome::Ok);
+        assert!(three(vec![peer(false, false)], Some("a")).found.ends_with("b is behind by 4 messages"));
+        assert!(three(vec![peer(true, true)], Some("a")).found.ends_with("b is offline"));
+        assert_eq!(three(vec![], None).outcome, Outcome::Failed);
+    }
+
+    #[test]
+    fn what_is_nearly_full_is_said_before_it_is() {
+        let of = |used: u64, most: u64| {
+            let server = Storage { url: "u".into(), used, most };
+            storage(&stream(), &Ok(vec![server])).outcome
+        };
+        assert_eq!(
+            [of(79, 100), of(80, 100), of(95, 100), of(95, 0)],
+            [Outcome::Ok, Outcome::Warning, Outcome::Failed, Outcome::Ok]
+        );
+        let own = storage(
+            &with(|seen| seen.most_bytes = Some(3 << 20)),
+            &Err(super::super::Unknown::Skipped("s".into())),
+        );
+        assert_eq!(own.outcome, Outcome::Failed);
+    }
+}

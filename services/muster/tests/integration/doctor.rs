@@ -1,0 +1,250 @@
+//! `muster doctor`: a cluster that is well, and what is said of one that isn't.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+
+use access::probes::everybody;
+use serde_json::{Value, json};
+
+use crate::dev::{Dev, sleeper};
+use crate::support::place::so;
+use crate::support::users::Users;
+use crate::support::{Cluster, Muster, Place, eventually};
+
+/// Every check, in its order.
+const CHECKS: [&str; 19] = [
+    "connection",
+    "jetstream",
+    "stream",
+    "positions",
+    "replicas",
+    "durability",
+    "storage",
+    "clock.server",
+    "clock.bbs",
+    "clock.cells",
+    "rights",
+    "bbs",
+    "auctioneer",
+    "versions",
+    "cells",
+    "isolation",
+    "database",
+    "host",
+    "denials",
+];
+
+/// What came of each check, by its name.
+type Outcomes = BTreeMap<String, (String, String)>;
+
+/// Looks, and checks the shape of what is said.
+fn doctor(muster: &Muster, code: i32, options: &[&str]) -> Outcomes {
+    let args = [&["doctor", "-o", "json"], options].concat();
+    let report = muster.run(&args).exits(code).json();
+    let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["checks", "outcome"]);
+    let checks = report["checks"].as_array().unwrap();
+    let names: Vec<&str> = checks.iter().map(|check| check["check"].as_str().unwrap()).collect();
+    assert_eq!(names, CHECKS, "{report:#}");
+    for check in checks {
+        let keys: Vec<&String> = check.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["advice", "check", "found", "outcome"]);
+        let outcome = check["outcome"].as_str().unwrap();
+        assert!(["ok", "warning", "failed", "skipped"].contains(&outcome), "{check}");
+        let bad = ["warning", "failed"].contains(&outcome);
+        assert!(!bad || check["advice"].as_array().is_some_and(|advice| !advice.is_empty()), "{check}");
+    }
+    let failed = checks.iter().any(|check| check["outcome"] == "failed");
+    assert_eq!(report["outcome"] == "failed", failed);
+    assert_eq!(code != 0, failed, "{report:#}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let each =
+        checks.iter().map(|check| (text(&check["check"]), (text(&check["outcome"]), text(&check["found"]))));
+    each.collect()
+}
+
+/// A check must have come to this, with these words.
+fn says(outcomes: &Outcomes, check: &str, outcome: &str, words: &[&str]) {
+    let said = &outcomes[check];
+    assert_eq!(said.0, outcome, "{check}: {said:?}");
+    for word in words {
+        assert!(said.1.contains(word), "{check}: no {word:?} in {said:?}");
+    }
+}
+
+#[test]
+fn a_local_cluster_is_well() {
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 1));
+    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    dev.muster.runs("web", 1);
+    let outcomes = doctor(&dev.muster, 0, &[]);
+    says(&outcomes, "connection", "ok", &["data"]);
+    says(&outcomes, "stream", "skipped", &["embedded journal"]);
+    says(&outcomes, "positions", "ok", &["1 to "]);
+    says(&outcomes, "durability", "ok", &["synced"]);
+    says(&outcomes, "rights", "ok", &["only the owner"]);
+    says(&outcomes, "bbs", "ok", &["leads in term"]);
+    says(&outcomes, "auctioneer", "ok", &["leads in term"]);
+    says(&outcomes, "cells", "ok", &["3 cells present in 2 zones (z1, z2)"]);
+    // These tests have it switched off.
+    says(&outcomes, "isolation", "warning", &["none: c1, c2, c3"]);
+    says(&outcomes, "database", "ok", &["projection.db", "generation 1"]);
+    let shown = dev.muster.ok("doctor").out;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("CHECK") && lines[1].starts_with("connection"), "{shown}");
+    assert!(lines.last().unwrap().starts_with("19 checks: 0 failed, "), "{shown}");
+    dev.muster.exits(2, "doctor --domain shop").tells(&["--domain shop is not used by this command"]);
+    dev.end(&place);
+}
+
+#[test]
+fn where_nobody_answers_it_is_said_why() {
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://{}", held.local_addr().unwrap());
+    drop(held);
+    let outcomes = doctor(&Muster::nats(&url), 5, &[]);
+    says(&outcomes, "connection", "failed", &[&url, "refused"]);
+    let skipped =
+        outcomes.iter().filter(|(_, (outcome, why))| outcome == "skipped" && why.contains("no connection"));
+    assert_eq!(skipped.count(), 17, "all but the connection and this host: {outcomes:#?}");
+    let place = Place::new();
+    let outcomes = doctor(&Muster::local(place.path()), 5, &[]);
+    says(&outcomes, "connection", "failed", &["muster.sock"]);
+}
+
+/// The stream as it is.
+fn stream(cluster: &Cluster) -> Value {
+    cluster.plain("cli").ask_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))
+}
+
+/// The address at which a service says that it serves metrics.
+fn metrics(cluster: &Cluster, name: &str) -> String {
+    eventually("its metrics have an address", || {
+        let said = cluster.services[name].said();
+        let address =
+            said.split("http://").find_map(|rest| rest.split_once("/metrics").map(|(address, _)| address));
+        address.map(str::to_owned).ok_or(said)
+    })
+}
+
+#[test]
+fn a_cluster_is_well_until_something_is_changed() {
+    let mut cluster = Cluster::empty();
+    cluster.add_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
+    cluster.add("auctioneer-1");
+    cluster.add("rep-c1");
+    cluster.ready(1);
+    let muster = cluster.muster();
+    let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
+    muster.ok(&format!("projection rebuild --database {tables}"));
+    let at = metrics(&cluster, "bbs-1");
+    let monitoring = cluster.server.monitoring();
+    let all = ["--monitoring", &monitoring, "--metrics", &at, "--database", &tables];
+    let before = stream(&cluster)["state"]["last_seq"].clone();
+    let outcomes = doctor(&muster, 0, &all);
+    assert_eq!(stream(&cluster)["state"]["last_seq"], before, "it writes nothing");
+    for check in ["connection", "jetstream", "stream", "replicas", "durability", "storage", "clock.server"] {
+        says(&outcomes, check, "ok", &[]);
+    }
+    says(&outcomes, "positions", "ok", &[&format!("1 to {before}")]);
+    says(&outcomes, "clock.bbs", "ok", &["at position"]);
+    says(&outcomes, "rights", "warning", &["is refused, but", "limits nobody"]);
+    says(&outcomes, "bbs", "ok", &["nobody stands by"]);
+    says(&outcomes, "versions", "ok", &[env!("CARGO_PKG_VERSION")]);
+    says(&outcomes, "cells", "ok", &["1 cell present in 1 zone (z1)"]);
+    says(&outcomes, "database", "ok", &["nothing behind"]);
+    says(&outcomes, "denials", "ok", &["none of 1 services"]);
+    muster.ok("domain refresh shop");
+    eventually("the tables are behind for too long", || {
+        let report = muster.try_json(&format!("doctor --database {tables}"))?;
+        let check = report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "database");
+        let check = check.unwrap();
+        let behind = check["found"].as_str().is_some_and(|found| found.contains("entries behind, for "));
+        so(check["outcome"] == "warning" && behind, || check.to_string())
+    });
+    let mut config = stream(&cluster)["config"].clone();
+    config["max_age"] = json!(86_400_000_000_000_u64);
+    let updated = cluster.plain("cli").ask_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
+    assert!(updated["error"].is_null(), "{updated}");
+    cluster.kill9("auctioneer-1");
+    eventually("nobody places any more", || {
+        let row = muster.try_json("cluster show")?;
+        so(row["services"]["rows"].as_array().is_some_and(|rows| rows.len() == 1), || row.to_string())
+    });
+    let outcomes = doctor(&muster, 9, &["--replicas", "3"]);
+    says(&outcomes, "stream", "failed", &["max_age drops entries", "1 replicas, 3 asked"]);
+    says(&outcomes, "auctioneer", "failed", &["none beats: nothing is placed"]);
+    cluster.kill9("bbs-1");
+    let outcomes = doctor(&muster, 9, &["--metrics", &at]);
+    says(&outcomes, "bbs", "failed", &["no BBS runs"]);
+    says(&outcomes, "cells", "skipped", &["no BBS says it"]);
+    says(&outcomes, "denials", "failed", &[&at]);
+}
+
+/// The variables of a user whose file of credentials is another one.
+fn with_credentials(users: &Users, user: &str, file: &str) -> Muster {
+    let mut variables = users.variables(user);
+    for (name, value) in &mut variables {
+        if name == "MUSTER_NATS_CREDS" {
+            file.clone_into(value);
+        }
+    }
+    Muster::with_all(variables)
+}
+
+#[test]
+fn each_role_is_told_whether_it_may_do_what_it_must() {
+    let place = Place::new();
+    let users = Users::init(&place);
+    for role in ["client d n", "auditor a"] {
+        users.add(role);
+    }
+    let _bbs = users.start(&place, "bbs", &["bbs"]);
+    let operator = users.muster("operator-ops");
+    eventually("a BBS leads", || {
+        let row = operator.try_json("cluster show")?;
+        so(!row["bbs"].is_null(), || row.to_string())
+    });
+    let roles = everybody().into_iter().map(|role| role.usual_name());
+    let roles = roles.filter(|name| users.folder.join(format!("users/{name}.env")).is_file());
+    let roles: Vec<String> = roles.chain(["operator-ops".to_owned()]).collect();
+    assert!(roles.len() >= 7, "{roles:?}");
+    for name in roles {
+        // No auctioneer runs, and whoever may ask no BBS knows nothing of it.
+        let report = users.muster(&name).run(&["doctor", "-o", "json"]).json();
+        let rights =
+            report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "rights").unwrap();
+        assert_eq!(rights["outcome"], "ok", "{name}: {rights}");
+    }
+    let row = operator.json("cluster show");
+    assert_eq!(row["set_aside"]["count"], 0, "nothing was written: {row}");
+    let outcomes = doctor(&operator, 9, &[]);
+    says(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
+    says(&outcomes, "auctioneer", "failed", &["nothing is placed"]);
+
+    // Whoever believes that he is somebody else.
+    let seed = |user: &str| fs::read_to_string(users.folder.join(format!("users/{user}.nk"))).unwrap();
+    let (ours, others) = (seed("operator-ops"), seed("projector"));
+    let comments = ours.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    let file = place.file("mixed.nk", format!("{comments}\n{}\n", others.lines().last().unwrap()));
+    let mixed = with_credentials(&users, "operator-ops", file.to_str().unwrap());
+    let outcomes = doctor(&mixed, 9, &[]);
+    says(
+        &outcomes,
+        "rights",
+        "failed",
+        &["as operator ops", "to publish on muster.operator.ops.probe", "to hear"],
+    );
+    let file = place.file("auditor.nk", seed("auditor-a"));
+    let auditor = with_credentials(&users, "operator-ops", file.to_str().unwrap());
+    let shown = users.folder.display().to_string();
+    users.nobody().run(&["auth", "revoke", &shown, "auditor-a"]).exits(0);
+    eventually("who is revoked is not let in", || {
+        let said = auditor.run(&["doctor", "-o", "json"]);
+        so(said.code == 5, || format!("{said:?}"))
+    });
+    let outcomes = doctor(&auditor, 5, &[]);
+    says(&outcomes, "connection", "failed", &["refuses us", "authorization"]);
+}
