@@ -5,7 +5,9 @@
 //!   PARENT/muster-<cell>-<hash of the data folder>/<instance guid>
 //! ```
 //!
-//! `PARENT` is the group that this program is in, unless the settings name another.
+//! `PARENT` is the group that this program is in, unless the settings name another. In version 2 no group has both processes and
+//! groups that are limited: so if that group is called `rep`, where systemd puts a rep (`DelegateSubgroup=rep`) so that what was
+//! given to it has none of its processes, `PARENT` is the group above.
 
 mod limits;
 
@@ -24,6 +26,8 @@ use crate::process::{Groups, fnv};
 pub use limits::PROCESSES;
 pub(crate) use limits::{Limiter, Limits};
 
+/// What the group is called that a rep has for its own processes alone, beside those of its containers.
+const LEAF: &str = "rep";
 /// What a group weighs that nobody gave a weight, and so what the largest weight of a definition stands for.
 const USUAL_WEIGHT: u32 = 100;
 /// The least that a process is given by its nice value.
@@ -71,7 +75,7 @@ impl Cgroups {
         let parent = match groups {
             Groups::Never => return Err(NoCgroups::Unwanted),
             Groups::Below(parent) => parent.clone(),
-            Groups::Own => own().ok_or(NoCgroups::Absent)?,
+            Groups::Own => place(own().ok_or(NoCgroups::Absent)?),
         };
         let base = parent.join(base_name(cell_id, data));
         let cgroups = Self { parent, base, making: Mutex::new(()) };
@@ -216,6 +220,14 @@ fn remove_once(group: &Path) -> io::Result<()> {
     found.iter().rev().try_for_each(fs::remove_dir)
 }
 
+/// Where groups are made by a program that is in this one.
+fn place(own: PathBuf) -> PathBuf {
+    match own.parent() {
+        Some(parent) if own.ends_with(LEAF) => parent.to_owned(),
+        Some(_) | None => own,
+    }
+}
+
 /// The group that this program is in.
 fn own() -> Option<PathBuf> {
     let (mounts, groups) = seen()?;
@@ -322,6 +334,17 @@ mod tests {
         assert_eq!(fs::read_to_string(path.join("cgroup.kill")).unwrap(), "1");
         fs::write(path.join("cgroup.events"), "populated 0\n").unwrap();
         assert!(kill(&path).unwrap());
+    }
+
+    #[test]
+    fn groups_are_made_beside_the_one_that_a_rep_has_for_itself() {
+        let made = |own: &str| place(own.into()).display().to_string();
+        assert_eq!(
+            made("/sys/fs/cgroup/system.slice/muster-rep.service/rep"),
+            "/sys/fs/cgroup/system.slice/muster-rep.service"
+        );
+        assert_eq!(made("/sys/fs/cgroup/user.slice/a-rep"), "/sys/fs/cgroup/user.slice/a-rep");
+        assert_eq!(made("/"), "/");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub trait Source: Send + Sync + 'static {
     fn hangs(&self) -> Option<String>;
     /// What keeps it from doing its work; none: it is ready.
     fn lacks(&self) -> Saying<'_, Vec<String>>;
+    /// Where it stands, in a few words for people.
+    fn standing(&self) -> String;
     /// The cell that a rep is of: all that it tells has that as a label.
     fn cell(&self) -> Option<String> {
         None

@@ -36,6 +36,10 @@ impl Source for Told {
         self.cell.map(str::to_owned)
     }
 
+    fn standing(&self) -> String {
+        "it is told".to_owned()
+    }
+
     fn tell(&self) -> Saying<'_, Vec<Sample>> {
         Box::pin(std::future::ready(self.samples.clone()))
     }

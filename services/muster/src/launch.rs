@@ -17,6 +17,7 @@ use crate::cli::{Global, output};
 use crate::dev::{self, Data, DevArgs};
 use crate::error::{ServiceError, chain};
 use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, ProjectorArgs, RepArgs};
+use crate::supervised::Supervised;
 use crate::wire::rep::End;
 
 /// What can be started.
@@ -110,6 +111,26 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     };
     let stop = stop::on_signal(hangup)
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
+    let supervised = match service {
+        // It has several services, of which none is the program.
+        Service::Dev(_) | Service::Bench(_) => None,
+        Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) | Service::Projector(_) => {
+            Supervised::of_environment(stop.clone())
+        }
+    };
+    let done = Box::pin(perform(service, global, stop, supervised.clone())).await;
+    if let Some(supervised) = supervised {
+        supervised.ends();
+    }
+    done
+}
+
+async fn perform(
+    service: Service,
+    global: &Global,
+    stop: CancellationToken,
+    supervised: Option<Supervised>,
+) -> Result<Exit, Failure> {
     match service {
         Service::Dev(args) => local(args, global, stop).await?,
         Service::Bench(args) => {
@@ -120,19 +141,19 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
             }
         }
         Service::Bbs(args) => {
-            let watching = args.metrics.open().await?;
+            let watching = args.metrics.open().await?.supervised(supervised.clone());
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_bbs(&nats, &args, watching, stop).await?;
             }
         }
         Service::Auctioneer(args) => {
-            let watching = args.metrics.open().await?;
+            let watching = args.metrics.open().await?.supervised(supervised.clone());
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_auctioneer(&nats, &args, watching, stop).await?;
             }
         }
         Service::Projector(args) => {
-            let watching = args.metrics.open().await?;
+            let watching = args.metrics.open().await?.supervised(supervised.clone());
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_projector(&nats, args, watching, stop).await?;
             }
@@ -140,7 +161,7 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
         Service::Rep(args) => {
             let data = global.data.clone();
             let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
-            let watching = args.metrics.open().await?;
+            let watching = args.metrics.open().await?.supervised(supervised.clone());
             if let Some(nats) = server(global, &stop).await?
                 && serve::run_rep(&nats, data, &args, watching, stop).await? == End::Evacuated
             {

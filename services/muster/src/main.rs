@@ -18,6 +18,7 @@ mod local;
 mod otlp;
 mod serve;
 mod simulate;
+mod supervised;
 mod watched;
 mod wire;
 

@@ -235,8 +235,10 @@ async fn project(log: &mut Log, url: &Url) -> Result<(), Failed> {
     let (journal, stop) = (log.journal.clone(), CancellationToken::new());
     let (told, mut heard) = mpsc::unbounded_channel();
     let running = run(&journal, Positions::new(), url, &stop, |at| {
-        // Nobody listens any more: it is about to stop.
-        told.send((at.position, Instant::now())).ok();
+        if let Some(at) = at {
+            // Nobody listens any more: it is about to stop.
+            told.send((at.position, Instant::now())).ok();
+        }
     });
     let writing = async {
         let (kind, began) = (url.to_string(), Instant::now());

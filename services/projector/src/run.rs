@@ -105,7 +105,11 @@ impl Projector {
     }
 }
 
-/// Keeps the tables of a database up to date until it is told to stop. `said` is told how far they are: once
+/// Where nothing is to be written it is said again so often where the tables stand.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// Keeps the tables of a database up to date until it is told to stop. `said` is told how far they are, and nothing while
+/// it waits for the database: once
 /// the log is folded that is in them already, and with each batch. A database that is gone is waited for; tables that
 /// another program has built in place of these are gone over to.
 ///
@@ -116,11 +120,13 @@ pub async fn run(
     set_aside: Positions,
     url: &Url,
     stop: &CancellationToken,
-    mut said: impl FnMut(Moment),
+    mut said: impl FnMut(Option<Moment>),
 ) -> Result<(), Error> {
     while let Some(database) = writer::open(url, &set_aside, stop).await? {
         let mut following = Following::new(journal, set_aside.clone());
-        match following.write(journal, database, None, stop, &mut said).await {
+        let written = following.write(journal, database, None, stop, &mut |moment| said(Some(moment))).await;
+        said(None);
+        match written {
             Ok(Some(database)) => return database.close().await,
             Ok(None) => return Ok(()),
             Err(Error::Replaced) => tracing::warn!("{}: going over to them", Error::Replaced),
@@ -154,6 +160,8 @@ struct Course {
     indexed: bool,
     /// Up to where it goes; none: on and on.
     until: Option<Position>,
+    /// Where the tables stand, once that is known.
+    written: Option<Moment>,
     /// Why it reads no further.
     failed: Option<Error>,
 }
@@ -176,7 +184,7 @@ impl Following {
         let standing = database.standing().clone();
         let Some(end) = check_journal(journal, &standing, stop).await? else { return Ok(Some(database)) };
         let (given, indexed) = (standing.end.position, standing.indexed);
-        let mut course = Course { standing, end, given, indexed, until, failed: None };
+        let mut course = Course { standing, end, given, indexed, until, written: None, failed: None };
         let (jobs, taken) = mpsc::channel(1);
         // No more than batches that were given and not heard of.
         let (told, mut written) = mpsc::unbounded_channel();
@@ -211,7 +219,11 @@ impl Following {
             let has_room = has_room(&self.projector.batch);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                Some(moment) = written.recv() => said(moment),
+                Some(moment) = written.recv() => {
+                    course.written = Some(moment);
+                    said(moment);
+                }
+                () = sleep(IDLE) => course.written.into_iter().for_each(&mut *said),
                 // The writer says why it ended.
                 () = jobs.closed() => return Ok(()),
                 Ok(permit) = jobs.reserve(), if job => permit.send(self.job(course)),
@@ -241,21 +253,22 @@ impl Following {
 
     fn take(
         &mut self,
-        course: &Course,
+        course: &mut Course,
         recorded: &[Recorded],
         said: &mut impl FnMut(Moment),
     ) -> Result<(), Error> {
-        let standing = &course.standing;
+        let end = course.standing.end;
         for one in recorded {
-            if one.position > standing.end.position {
+            if one.position > end.position {
                 self.projector.take(one)?;
                 continue;
             }
             // What is there already is folded only for what follows from it.
             self.projector.pass(one)?;
-            if one.position == standing.end.position {
-                standing.check_cluster(self.projector.cluster_id())?;
-                said(standing.end);
+            if one.position == end.position {
+                course.standing.check_cluster(self.projector.cluster_id())?;
+                course.written = Some(end);
+                said(end);
             }
         }
         Ok(())

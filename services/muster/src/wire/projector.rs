@@ -20,11 +20,16 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
-        let ended = projector::run(&journal, known.clone(), &url, &stop, |end| {
-            tracing::debug!(position = %end.position, "the tables are written");
-            watch.stands_at(end.position);
+        let ended = projector::run(&journal, known.clone(), &url, &stop, |end| match end {
+            Some(end) => {
+                tracing::debug!(position = %end.position, "the tables are written");
+                watch.stands_at(end.position);
+            }
+            None => watch.rests(),
         });
-        let Err(error) = ended.await else { return Ok(()) };
+        let ended = ended.await;
+        watch.rests();
+        let Err(error) = ended else { return Ok(()) };
         let Error::Unreadable { .. } = error else { return Err(error.into()) };
         watch.stops(Some(error.to_string()));
         tracing::error!(

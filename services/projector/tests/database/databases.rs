@@ -72,7 +72,7 @@ pub(crate) async fn catch_up_knowing(
     let (stop, end) = (CancellationToken::new(), journal.end().await.expect("it works"));
     let ends = stop.clone();
     run(journal, set_aside, url, &stop, |written| {
-        if written.position == end {
+        if written.is_some_and(|written| written.position == end) {
             ends.cancel();
         }
     })

@@ -172,8 +172,10 @@ async fn a_projector_goes_over_to_tables_that_were_rebuilt() {
         let running = tokio::spawn({
             let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
             async move {
-                run(&journal, Positions::new(), &url, &stop, |at| tell.send(at.position).expect("it works"))
-                    .await
+                run(&journal, Positions::new(), &url, &stop, |at| {
+                    at.into_iter().for_each(|at| tell.send(at.position).expect("it works"));
+                })
+                .await
             }
         });
         let end = journal.end().await.expect("it works");

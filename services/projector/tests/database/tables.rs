@@ -118,7 +118,10 @@ async fn a_server_that_goes_away_is_waited_for() {
     let running = tokio::spawn({
         let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
         async move {
-            run(&journal, Positions::new(), &url, &stop, |at| told.send(at.position).expect("it works")).await
+            run(&journal, Positions::new(), &url, &stop, |at| {
+                at.into_iter().for_each(|at| told.send(at.position).expect("it works"));
+            })
+            .await
         }
     });
     let mut crashes = 0;
@@ -217,7 +220,10 @@ async fn a_projector_whose_lost_session_still_has_the_tables_stands_by() {
     let running = tokio::spawn({
         let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
         async move {
-            run(&journal, Positions::new(), &url, &stop, |at| told.send(at.position).expect("it works")).await
+            run(&journal, Positions::new(), &url, &stop, |at| {
+                at.into_iter().for_each(|at| told.send(at.position).expect("it works"));
+            })
+            .await
         }
     });
     while written.recv().await.expect("it runs") < Position(20) {}

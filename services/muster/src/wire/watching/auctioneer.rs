@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::driven::Driven;
 use super::lag::Lag;
-use super::{Watching, by, lock};
+use super::{Watching, by, leading, lock};
 use crate::wire::drive::Onlooker;
 
 /// What an auctioneer counts. It outlives its machines.
@@ -117,6 +117,10 @@ impl Source for AuctioneerWatch {
             ]);
         }
         Box::pin(std::future::ready(told))
+    }
+
+    fn standing(&self) -> String {
+        lock(&self.seen).standing.map_or_else(|| "reads the journal".to_owned(), leading)
     }
 
     fn hangs(&self) -> Option<String> {

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::commands::Commands;
 use super::driven::Driven;
 use super::lag::Lag;
-use super::{MIB, Watching, by, lock};
+use super::{MIB, Watching, by, leading, lock};
 use crate::wire::bbs::Driver;
 use crate::wire::drive::Onlooker;
 
@@ -216,6 +216,10 @@ impl Source for BbsWatch {
             told.extend(self.of_world().await);
             told
         })
+    }
+
+    fn standing(&self) -> String {
+        lock(&self.gauges).map_or_else(|| "reads the journal".to_owned(), |gauges| leading(gauges.standing))
     }
 
     fn hangs(&self) -> Option<String> {

@@ -25,26 +25,40 @@ use journal::Journal;
 use metrics::family::{Family, Sample};
 use metrics::page::{Page, Source};
 use schemas::Position;
+use schemas::message::Standing;
 use tokio_util::sync::CancellationToken;
 
 use self::lag::Lag;
+use crate::supervised::Supervised;
 
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
 /// Who watches the services of this program, if anybody does.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watching(Option<Page>);
+pub(crate) struct Watching {
+    page: Option<Page>,
+    /// Who supervises the only one.
+    supervised: Option<Supervised>,
+}
 
 impl Watching {
     /// Somebody reads this page.
     pub(crate) const fn by(page: Page) -> Self {
-        Self(Some(page))
+        Self { page: Some(page), supervised: None }
+    }
+
+    /// The same, where somebody supervises the program.
+    pub(crate) fn supervised(self, supervised: Option<Supervised>) -> Self {
+        Self { supervised, ..self }
     }
 
     /// Has a service tell how it is.
     pub(super) fn add(&self, source: Arc<dyn Source>) {
-        if let Some(page) = &self.0 {
+        if let Some(supervised) = &self.supervised {
+            supervised.of(Arc::clone(&source));
+        }
+        if let Some(page) = &self.page {
             page.add(source);
         }
     }
@@ -57,7 +71,7 @@ impl Watching {
         position: impl Fn(&S) -> Position + Send + 'static,
         ends: CancellationToken,
     ) {
-        if self.0.is_some() {
+        if self.page.is_some() || self.supervised.is_some() {
             let of = Arc::clone(source);
             lag.watch(journal, move || position(&of), ends);
         }
@@ -72,6 +86,12 @@ fn by(
 ) -> impl Iterator<Item = Sample> {
     let label = family.labels.first().copied().unwrap_or_default();
     values.into_iter().map(move |(name, value)| family.is(vec![(label, name.to_owned())], value))
+}
+
+/// Whether a service leads, and up to where it knows the log.
+fn leading(standing: Standing) -> String {
+    let Standing { position, leads, .. } = standing;
+    format!("{} at position {position}", if leads { "leads" } else { "stands by" })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,6 +7,7 @@ use journal::Journal;
 use metrics::catalogue as of;
 use metrics::family::{Sample, Service};
 use metrics::page::{Saying, Source};
+use metrics::pulse::Pulse;
 use schemas::Position;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,7 @@ use super::{Watching, lock};
 pub(crate) struct ProjectorWatch {
     refused: Arc<AtomicU64>,
     lag: Arc<Lag>,
+    pulse: Pulse,
     /// Where its tables stand, once it has some.
     position: Mutex<Option<Position>>,
     /// What it can't read.
@@ -35,6 +37,7 @@ impl ProjectorWatch {
         let watch = Arc::new(Self {
             refused,
             lag: Arc::default(),
+            pulse: Pulse::default(),
             position: Mutex::default(),
             stopped: Mutex::default(),
         });
@@ -47,9 +50,15 @@ impl ProjectorWatch {
         watch
     }
 
-    /// Its tables stand there.
+    /// Its tables stand there, as they do again and again while it follows the journal.
     pub(crate) fn stands_at(&self, position: Position) {
         *lock(&self.position) = Some(position);
+        self.pulse.turn();
+    }
+
+    /// It follows nothing at present: it waits for the database, or for an operator.
+    pub(crate) fn rests(&self) {
+        self.pulse.end();
     }
 
     /// It has begun, or can't go on for this reason.
@@ -85,8 +94,13 @@ impl Source for ProjectorWatch {
         Box::pin(std::future::ready(told))
     }
 
+    fn standing(&self) -> String {
+        let position = self.position().unwrap_or_default();
+        format!("its tables stand at position {position}")
+    }
+
     fn hangs(&self) -> Option<String> {
-        None
+        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
     }
 
     fn lacks(&self) -> Saying<'_, Vec<String>> {

@@ -133,6 +133,13 @@ impl Source for RepWatch {
         Box::pin(std::future::ready(told))
     }
 
+    fn standing(&self) -> String {
+        let running = lock(&self.containers).running;
+        let evacuates = lock(&self.beat).as_ref().is_some_and(|beat| beat.evacuating);
+        let does = if evacuates { "evacuates" } else { "speaks for" };
+        format!("{does} cell {}, {running} containers run", self.cell)
+    }
+
     fn hangs(&self) -> Option<String> {
         self.driven.hangs()
     }

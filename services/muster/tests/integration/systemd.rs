@@ -1,0 +1,120 @@
+//! What systemd is told, at a socket as systemd has it.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::support::containers::signal;
+use crate::support::place::so;
+use crate::support::{Cluster, Service, eventually};
+
+/// Where a service tells how it is.
+struct Notified {
+    name: &'static str,
+    socket: UnixDatagram,
+    /// Every line so far.
+    lines: Vec<String>,
+}
+
+impl Notified {
+    fn bind(path: &Path, name: &'static str) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self { name, socket, lines: vec![] }
+    }
+
+    /// Reads what came since.
+    fn read(&mut self) {
+        let mut bytes = [0; 4_096];
+        while let Ok(length) = self.socket.recv(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..length]);
+            self.lines.extend(text.lines().map(str::to_owned));
+        }
+    }
+
+    fn count(&mut self, line: &str) -> usize {
+        self.read();
+        self.lines.iter().filter(|said| *said == line).count()
+    }
+
+    /// Waits until there is a line that begins so, and answers where the first one stands.
+    fn says(&mut self, begin: &str) -> usize {
+        let name = self.name;
+        eventually(&format!("{name} says {begin}"), || {
+            self.read();
+            let found = self.lines.iter().position(|line| line.starts_with(begin));
+            found.ok_or_else(|| format!("{:?}", self.lines))
+        })
+    }
+
+    /// Waits for that many more signs of life.
+    fn lives_on(&mut self, signs: usize) {
+        let (name, before) = (self.name, self.count("WATCHDOG=1"));
+        eventually(&format!("{name} lives on"), || {
+            let count = self.count("WATCHDOG=1");
+            so(count >= before + signs, || format!("{before} signs of life, and then {count}"))
+        });
+    }
+}
+
+/// Starts a service that is supervised: a sign of life is wanted within a second.
+fn start(cluster: &mut Cluster, name: &'static str, args: &[&str]) -> Notified {
+    let path = cluster.place.path().join(format!("{name}.notify"));
+    let notified = Notified::bind(&path, name);
+    let variables = [
+        ("MUSTER_NATS_URL", cluster.server.url()),
+        ("NOTIFY_SOCKET", path.display().to_string()),
+        ("WATCHDOG_USEC", "1000000".to_owned()),
+    ];
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let log = cluster.place.path().join(format!("{name}.log"));
+    cluster.services.insert(name.to_owned(), Service::start(name, &log, args, &variables));
+    notified
+}
+
+#[test]
+fn systemd_is_told_when_a_service_is_ready_and_lives_and_stops() {
+    let mut cluster = Cluster::empty();
+    let (data, tables) = (cluster.place.path().join("c1"), cluster.place.path().join("tables.db"));
+    let (data, tables) = (data.display().to_string(), format!("sqlite:{}", tables.display()));
+    let mut auctioneer = start(&mut cluster, "auctioneer", &["auctioneer"]);
+    auctioneer.says("STATUS=waits for a NATS server");
+    assert_eq!(auctioneer.count("READY=1"), 0, "there is no journal yet: {:?}", auctioneer.lines);
+    let mut bbs = start(&mut cluster, "bbs", &["bbs"]);
+    let size = ["--memory-mb", "512", "--disk-mb", "512"];
+    let rep = [["rep", "--cell", "c1", "--zone", "z1", "--data", &data].as_slice(), &size].concat();
+    let mut rep = start(&mut cluster, "rep", &rep);
+    let mut projector = start(&mut cluster, "projector", &["projector", "--database", &tables]);
+    for (service, status) in [
+        (&mut auctioneer, "STATUS=leads at position "),
+        (&mut bbs, "STATUS=leads at position "),
+        (&mut rep, "STATUS=speaks for cell c1, 0 containers run"),
+        (&mut projector, "STATUS=its tables stand at position "),
+    ] {
+        let waits = service.says("STATUS=waits for a NATS server");
+        let ready = service.says("READY=1");
+        service.says(status);
+        assert!(waits < ready, "{:?}", service.lines);
+        service.lives_on(3);
+        assert_eq!(service.count("READY=1"), 1, "it is said once: {:?}", service.lines);
+    }
+    // Who stands still gives no sign of life, however long others do.
+    let pid = cluster.services["bbs"].pid();
+    signal(pid, Signal::STOP);
+    // What was on its way when it stopped.
+    auctioneer.lives_on(2);
+    let before = bbs.count("WATCHDOG=1");
+    auctioneer.lives_on(10);
+    assert_eq!(bbs.count("WATCHDOG=1"), before);
+    signal(pid, Signal::CONT);
+    bbs.lives_on(2);
+    for (name, mut notified) in
+        [("projector", projector), ("rep", rep), ("auctioneer", auctioneer), ("bbs", bbs)]
+    {
+        assert_eq!(notified.count("STOPPING=1"), 0);
+        let status = cluster.services.remove(name).unwrap().interrupt();
+        assert!(status.success(), "{name}: {status}");
+        assert_eq!(notified.count("STOPPING=1"), 1, "{name}: {:?}", notified.lines);
+    }
+}
