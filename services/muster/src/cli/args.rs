@@ -20,6 +20,7 @@ use super::auth::AuthVerb;
 use super::dead_letters::DeadLettersVerb;
 use super::decide::DecideArgs;
 use super::doctor::DoctorArgs;
+use super::install::InstallArgs;
 use super::moment::{self, At, Shown};
 use super::projection::{OfDatabase, ProjectionVerb};
 use super::reconcile::ReconcileArgs;
@@ -253,6 +254,8 @@ pub(crate) enum Command {
     /// Look whether everything is as it ought to be, and say what to do: the connection, the stream, clocks, rights, the database,
     /// cells, this host. Changes nothing; exits 0 if no check failed, 9 if one did, 5 if nobody answers
     Doctor(DoctorArgs),
+    /// Write units of systemd for services, and what they need beside them
+    Install(InstallArgs),
     /// Evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
     Evaluation(EvaluationVerb),

@@ -25,6 +25,7 @@ pub(crate) mod failure;
 pub(crate) mod file;
 mod find;
 mod fleet;
+mod install;
 mod instance;
 mod journal;
 mod keys;
@@ -129,6 +130,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,
         Command::Status { .. } => status::run(global).await,
+        Command::Install(args) => install::run(&args, global),
         Command::Doctor(args) => Box::pin(doctor::run(&args, global)).await,
         Command::Evaluation(verb) => evaluation::run(verb, global).await,
         Command::Events(verb) => events::run(verb, global).await,

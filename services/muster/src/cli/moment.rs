@@ -170,6 +170,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Bundle { .. }
         | Command::Projection(_)
         | Command::Doctor(_)
+        | Command::Install(_)
         | Command::Schema(_)
         | Command::Reconcile(_)
         // They read the log themselves.

@@ -66,6 +66,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Cluster(ClusterVerb::Show { .. } | ClusterVerb::Preemption { .. })
         | Command::Status { .. }
         | Command::Doctor(_)
+        | Command::Install(_)
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
         | Command::Journal(JournalVerb::SetAside { .. })
         | Command::Secrets(_)
@@ -159,6 +160,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Cluster(_)
         | Command::Status { .. }
         | Command::Doctor(_)
+        | Command::Install(_)
         | Command::Evaluation(_)
         | Command::Journal(_)
         | Command::Secrets(_)

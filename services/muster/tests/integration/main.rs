@@ -26,7 +26,7 @@
 //! | `secrets.rs` | secrets, from the client to the container and nowhere else; their keys |
 //! | `status.rs` | who beats now, and how the cluster is |
 //! | `doctor.rs` | what `muster doctor` says of a cluster that is well, and of one that isn't |
-//! | `systemd.rs` | what systemd is told
+//! | `systemd.rs` | what systemd is told, and the units that are written for it
 //! | `watching.rs` | metrics and probes of every service |
 //! | `trace.rs` | what one command caused, as a tree and as spans |
 //! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |

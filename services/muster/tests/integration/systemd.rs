@@ -1,5 +1,6 @@
-//! What systemd is told, at a socket as systemd has it.
+//! What systemd is told, at a socket as systemd has it; and the units that are written for it.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::support::containers::signal;
 use crate::support::place::so;
-use crate::support::{Cluster, Service, eventually};
+use crate::support::{Cluster, Muster, Place, Service, eventually};
 
 /// Where a service tells how it is.
 struct Notified {
@@ -117,4 +118,58 @@ fn systemd_is_told_when_a_service_is_ready_and_lives_and_stops() {
         assert!(status.success(), "{name}: {status}");
         assert_eq!(notified.count("STOPPING=1"), 1, "{name}: {:?}", notified.lines);
     }
+}
+
+/// The files below a folder, each by its path from there.
+fn files(folder: &Path) -> Vec<String> {
+    let (mut open, mut found) = (vec![folder.to_owned()], vec![]);
+    while let Some(path) = open.pop() {
+        for entry in std::fs::read_dir(&path).unwrap().flatten() {
+            if entry.path().is_dir() {
+                open.push(entry.path());
+            } else {
+                found.push(entry.path().strip_prefix(folder).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn units_are_written_once_and_variables_never_again() {
+    let place = Place::new();
+    let muster = Muster::local(place.path());
+    let root = place.path().join("root");
+    let shown = root.display().to_string();
+    let install =
+        |options: &[&str]| muster.run(&[&["install", "--systemd", "--root", &shown], options].concat());
+    let dry = install(&["--dry-run"]).exits(0).tells(&["WOULD BE", "nothing was written"]);
+    assert!(!root.exists(), "{dry:?}");
+    muster.exits(2, "install").tells(&["--systemd"]);
+    install(&["--env", "x"]).exits(2).tells(&["name it with --role"]);
+    install(&["--prefix", "opt"]).exits(2).tells(&["expected an absolute path"]);
+    let variables = place.file("rep-c1.env", "MUSTER_CELL=c1\nMUSTER_NATS_CREDS=/etc/muster/rep-c1.nk\n");
+    let variables = variables.to_str().unwrap();
+    install(&["--role", "rep", "--env", variables, "--prefix", "/opt/muster"]).exits(0);
+    assert_eq!(files(&root), ["etc/muster/rep.env", "etc/systemd/system/muster-rep.service"]);
+    let unit = root.join("etc/systemd/system/muster-rep.service");
+    let text = std::fs::read_to_string(&unit).unwrap();
+    assert!(text.contains("\nExecStart=/opt/muster/bin/muster rep --data "), "{text}");
+    let env = root.join("etc/muster/rep.env");
+    assert_eq!(std::fs::metadata(&env).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(std::fs::read_to_string(&env).unwrap().starts_with("MUSTER_CELL=c1\n"));
+
+    let again = ["--role", "rep", "--prefix", "/opt/muster", "-o", "json"];
+    let rows = install(&again).exits(0).json();
+    let did: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["did"].as_str().unwrap()).collect();
+    assert_eq!(did, ["unchanged", "kept"]);
+    std::fs::write(&unit, text.replace("WatchdogSec=60", "WatchdogSec=5")).unwrap();
+    let refused = install(&["--prefix", "/opt/muster"]).exits(4);
+    let refused = refused.tells(&["- WatchdogSec=5", "+ WatchdogSec=60", "nothing is written", "--force"]);
+    assert_eq!(files(&root).len(), 2, "{refused:?}");
+    install(&["--prefix", "/opt/muster", "--force"]).exits(0).tells(&["overwritten", "kept"]);
+    assert_eq!(std::fs::read_to_string(&unit).unwrap(), text);
+    assert_eq!(files(&root).len(), 9);
+    assert!(std::fs::read_to_string(&env).unwrap().starts_with("MUSTER_CELL=c1\n"), "it is the operator's");
 }

@@ -1,0 +1,213 @@
+//! `muster install --systemd`: writes the units of services, which this program carries, and what they need beside them.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | this one | the command: what is there, writing, telling |
+//! | `plan.rs` | what is to be written where, and what becomes of what is there: pure |
+
+mod plan;
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use rustix::process::geteuid;
+use serde::Serialize;
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::output::{Output, note};
+use super::table::{Cell, Table};
+use crate::error::chain;
+use plan::{Did, Item, Kind};
+
+/// Where systemd is seen to run.
+const SYSTEMD: &str = "/run/systemd/system";
+
+/// What is installed, and where.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InstallArgs {
+    /// Write units of systemd
+    #[arg(long, required = true)]
+    systemd: bool,
+    /// Which services: bbs, auctioneer, rep, projector; may be given again [default: all of them]
+    #[arg(long = "role", value_enum, value_delimiter = ',', value_name = "ROLE")]
+    roles: Vec<Unit>,
+    /// File with the variables of the one role that is named, as users/NAME.env of muster auth: it is copied where there is none yet
+    #[arg(long, value_name = "FILE")]
+    env: Option<PathBuf>,
+    /// Where this program is installed, in its folder bin, as /usr/local [default: where it runs from]
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+    /// Write below this folder instead of into this host, as packages and tests want it
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Only say what would be written
+    #[arg(long)]
+    dry_run: bool,
+    /// Write units also where others are there. Files with variables are never overwritten
+    #[arg(long)]
+    force: bool,
+}
+
+/// A service that has a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Unit {
+    /// Decides.
+    Bbs,
+    /// Places.
+    Auctioneer,
+    /// Runs containers.
+    Rep,
+    /// Keeps tables.
+    Projector,
+}
+
+/// What became of a file, as it is shown.
+#[derive(Serialize)]
+struct Row {
+    path: PathBuf,
+    did: Did,
+    /// How what is there differs, line by line; empty: it doesn't.
+    differs: Vec<String>,
+}
+
+pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
+    check(args)?;
+    let program = program(args.prefix.as_deref())?;
+    let env = args.env.as_deref().map(|path| read(path).map_err(|why| failed(path, &why))).transpose()?;
+    let mut roles = if args.roles.is_empty() { Unit::value_variants().to_vec() } else { args.roles.clone() };
+    roles.sort();
+    roles.dedup();
+    let items = plan::items(&roles, &program, env.as_deref());
+    let mut rows = vec![];
+    for item in items {
+        rows.push(row(item, args)?);
+    }
+    let taken: Vec<String> = rows
+        .iter()
+        .filter(|(row, _)| row.did == Did::Differs)
+        .map(|(row, _)| row.path.display().to_string())
+        .collect();
+    if !args.dry_run && taken.is_empty() {
+        for (row, item) in rows.iter().filter(|(row, _)| row.did.writes()) {
+            write(&row.path, item).map_err(|why| failed(&row.path, &why))?;
+        }
+    }
+    let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
+    let output = Output::new(global);
+    output.rows(&rows, |rows, _| table(rows, args.dry_run || !taken.is_empty()))?;
+    if !taken.is_empty() && !args.dry_run {
+        let why = format!("nothing is written, for something else is there: {}", taken.join(", "));
+        return Err(Failure::new(Exit::Conflict, "Exists", why).advise(
+            "overwrite it: --force; or keep what is yours in a drop-in (systemctl edit), which outlives that",
+        ));
+    }
+    if output.is_for_people() {
+        plan::next(&roles, args.root.is_some(), args.dry_run).iter().for_each(|line| note(line));
+    }
+    Ok(())
+}
+
+/// What is wrong with what is asked, or with who asks.
+fn check(args: &InstallArgs) -> Result<(), Failure> {
+    if args.env.is_some() && args.roles.len() != 1 {
+        return Err(Failure::usage("--env FILE has the variables of one role: name it with --role"));
+    }
+    if args.root.is_some() || args.dry_run {
+        return Ok(());
+    }
+    if !Path::new(SYSTEMD).is_dir() {
+        let why = format!("this host doesn't run systemd: there is no {SYSTEMD}");
+        return Err(Failure::new(Exit::Failed, "NoSystemd", why)
+            .advise("write into a folder: --root DIR; or only see what would be written: --dry-run"));
+    }
+    if !geteuid().is_root() {
+        return Err(Failure::new(Exit::Failed, "NotRoot", "only root may write units of this host")
+            .advise("sudo muster install --systemd ..; or write into a folder: --root DIR"));
+    }
+    Ok(())
+}
+
+/// The program that the units start.
+fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
+    let program = match prefix {
+        Some(prefix) => prefix.join("bin/muster"),
+        None => std::env::current_exe().map_err(|error| {
+            Failure::new(Exit::Failed, "Failed", format!("can't find out where this program is: {error}"))
+        })?,
+    };
+    let text = program.display().to_string();
+    if !program.is_absolute()
+        || text.contains(|c: char| c.is_whitespace() || c.is_control() || "%$\"'\\".contains(c))
+    {
+        let why = format!(
+            "invalid place of the program {text:?}: expected an absolute path without blanks, quotes, % and $"
+        );
+        return Err(Failure::usage(why));
+    }
+    Ok(program)
+}
+
+/// What is to become of a file.
+fn row(item: Item, args: &InstallArgs) -> Result<(Row, Item), Failure> {
+    let path = match &args.root {
+        Some(root) => root.join(item.path.trim_start_matches('/')),
+        None => PathBuf::from(&item.path),
+    };
+    let there = match read(&path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(&path, &error)),
+    };
+    let (did, differs) = plan::becomes(&item, there.as_deref(), args.force);
+    Ok((Row { path, did, differs }, item))
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    fs::read_to_string(path)
+}
+
+/// Writes a file, whole or not at all. One with variables is only made where there is none.
+fn write(path: &Path, item: &Item) -> std::io::Result<()> {
+    let (mode, folder_mode) = match item.kind {
+        Kind::Variables => (0o600, 0o755),
+        Kind::Unit | Kind::Users => (0o644, 0o755),
+    };
+    if let Some(folder) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(folder_mode).create(folder)?;
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let draft = PathBuf::from(name);
+    drop(fs::remove_file(&draft));
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+    file.write_all(item.content.as_bytes())?;
+    file.sync_all()?;
+    match item.kind {
+        Kind::Variables => {
+            // Somebody may have made it meanwhile: then that one stays.
+            let made = fs::hard_link(&draft, path);
+            fs::remove_file(&draft)?;
+            made
+        }
+        Kind::Unit | Kind::Users => fs::rename(&draft, path),
+    }
+}
+
+fn failed(path: &Path, why: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, "Install", format!("{}: {}", path.display(), chain(why)))
+}
+
+fn table(rows: &[Row], would: bool) -> Table {
+    let mut table = Table::new(&["FILE", if would { "WOULD BE" } else { "IS" }]);
+    for Row { path, did, differs } in rows {
+        table.row(vec![Cell::text(path.display()), Cell::text(did.word())]);
+        for line in differs {
+            table.row(vec![Cell::text(format!("  {line}")), Cell::text("")]);
+        }
+    }
+    table
+}

@@ -1,0 +1,235 @@
+//! What is to be written where, and what becomes of what is there.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::Unit;
+
+/// The program that the units name as they stand in the repository.
+const PROGRAM: &str = "/usr/bin/muster";
+/// Where units are that an administrator writes.
+const UNITS: &str = "/etc/systemd/system";
+/// Where the variables of services are.
+const VARIABLES: &str = "/etc/muster";
+/// Where it is said which users there are.
+const USERS: &str = "/etc/sysusers.d/muster.conf";
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A unit of systemd.
+    Unit,
+    /// The users of the host that services run as.
+    Users,
+    /// The variables of a service, which may be secret, and are the operator's.
+    Variables,
+}
+
+/// A file that is to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    pub(super) path: String,
+    pub(super) content: String,
+}
+
+/// What becomes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Did {
+    /// There is none: it is made.
+    Written,
+    /// It is there already, as it would be written.
+    Unchanged,
+    /// It is the operator's, and stays as it is.
+    Kept,
+    /// Another one is there, and is overwritten.
+    Overwritten,
+    /// Another one is there, and is not overwritten.
+    Differs,
+}
+
+impl Did {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Unchanged => "unchanged",
+            Self::Kept => "kept",
+            Self::Overwritten => "overwritten",
+            Self::Differs => "in the way",
+        }
+    }
+
+    /// Whether the file is written.
+    pub(super) const fn writes(self) -> bool {
+        match self {
+            Self::Written | Self::Overwritten => true,
+            Self::Unchanged | Self::Kept | Self::Differs => false,
+        }
+    }
+}
+
+impl Unit {
+    /// As it is called in files and commands.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Bbs => "bbs",
+            Self::Auctioneer => "auctioneer",
+            Self::Rep => "rep",
+            Self::Projector => "projector",
+        }
+    }
+
+    /// Its unit, as it stands in the repository.
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Bbs => include_str!("../../../../../deploy/muster-bbs.service"),
+            Self::Auctioneer => include_str!("../../../../../deploy/muster-auctioneer.service"),
+            Self::Rep => include_str!("../../../../../deploy/muster-rep.service"),
+            Self::Projector => include_str!("../../../../../deploy/muster-projector.service"),
+        }
+    }
+
+    /// What is to be said to it beside whose it is.
+    const fn variables(self) -> &'static str {
+        match self {
+            Self::Bbs => {
+                "#MUSTER_NATS_MONITORING=http://127.0.0.1:8222\n#MUSTER_REPLICAS=3\n#MUSTER_SECRETS=/etc/muster/secrets.keys\n"
+            }
+            Self::Auctioneer => "#MUSTER_REPLICAS=3\n",
+            Self::Rep => {
+                "MUSTER_CELL=\nMUSTER_ZONE=\n#MUSTER_ADDRESS=\n#MUSTER_SECRETS=/etc/muster/secrets.keys\n"
+            }
+            Self::Projector => "MUSTER_DATABASE=\n",
+        }
+    }
+
+    /// Variables to be filled in.
+    fn template(self) -> String {
+        let role = self.word();
+        let other = match self {
+            Self::Rep => "rep-CELL",
+            Self::Bbs | Self::Auctioneer | Self::Projector => role,
+        };
+        format!(
+            "# The variables of muster-{role}.service: put those of {other}.env here, which muster auth makes, with paths of this host.\n\
+             MUSTER_NATS_URL=nats://127.0.0.1:4222\n{}#MUSTER_METRICS=127.0.0.1:9464\n",
+            self.variables()
+        )
+    }
+}
+
+/// Everything that these roles need; `env` is what is known of the variables of the only one.
+pub(super) fn items(roles: &[Unit], program: &Path, env: Option<&str>) -> Vec<Item> {
+    let program = program.display().to_string();
+    let users = Item {
+        kind: Kind::Users,
+        path: USERS.to_owned(),
+        content: include_str!("../../../../../deploy/muster.sysusers").to_owned(),
+    };
+    let of = |role: &Unit| {
+        let unit = Item {
+            kind: Kind::Unit,
+            path: format!("{UNITS}/muster-{}.service", role.word()),
+            content: role.text().replace(PROGRAM, &program),
+        };
+        let variables = Item {
+            kind: Kind::Variables,
+            path: format!("{VARIABLES}/{}.env", role.word()),
+            content: env.map_or_else(|| role.template(), str::to_owned),
+        };
+        [unit, variables]
+    };
+    let users = roles.iter().any(|role| *role != Unit::Rep).then_some(users);
+    roles.iter().flat_map(of).chain(users).collect()
+}
+
+/// What becomes of a file, and how what is there differs.
+pub(super) fn becomes(item: &Item, there: Option<&str>, force: bool) -> (Did, Vec<String>) {
+    match (there, item.kind) {
+        (None, _) => (Did::Written, vec![]),
+        (Some(there), _) if there == item.content => (Did::Unchanged, vec![]),
+        (Some(_), Kind::Variables) => (Did::Kept, vec![]),
+        (Some(there), Kind::Unit | Kind::Users) => {
+            let did = if force { Did::Overwritten } else { Did::Differs };
+            (did, differences(there, &item.content))
+        }
+    }
+}
+
+/// The lines that only one of two files has.
+fn differences(there: &str, wanted: &str) -> Vec<String> {
+    let only = |mark: &str, one: &str, other: &str| {
+        let others: Vec<&str> = other.lines().collect();
+        let lines = one.lines().filter(|line| !others.contains(line)).map(|line| format!("{mark} {line}"));
+        lines.collect::<Vec<_>>()
+    };
+    let lines = [only("-", there, wanted), only("+", wanted, there)].concat();
+    if lines.is_empty() { vec!["the same lines in another order".to_owned()] } else { lines }
+}
+
+/// What is to be done next.
+pub(super) fn next(roles: &[Unit], elsewhere: bool, dry: bool) -> Vec<String> {
+    if dry {
+        return vec!["nothing was written".to_owned()];
+    }
+    if elsewhere {
+        return vec![];
+    }
+    let files =
+        roles.iter().map(|role| format!("{VARIABLES}/{}.env", role.word())).collect::<Vec<_>>().join(", ");
+    let units = roles.iter().map(|role| format!("muster-{}", role.word())).collect::<Vec<_>>().join(" ");
+    let mut lines = vec!["next:".to_owned()];
+    if roles.iter().any(|role| *role != Unit::Rep) {
+        lines.push(format!("  systemd-sysusers {USERS}"));
+    }
+    lines.extend([
+        format!("  fill in {files}; what they name, the user muster must be able to read"),
+        "  systemctl daemon-reload".to_owned(),
+        format!("  systemctl enable --now {units}"),
+        "  muster doctor".to_owned(),
+    ]);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_names_the_program_where_it_is_and_its_own_variables() {
+        let roles = [Unit::Bbs, Unit::Auctioneer, Unit::Rep, Unit::Projector];
+        let items = items(&roles, Path::new("/opt/bin/muster"), None);
+        assert_eq!(items.len(), 9);
+        for role in roles {
+            let unit = items
+                .iter()
+                .find(|item| item.path.ends_with(&format!("muster-{}.service", role.word())))
+                .unwrap();
+            let lines: Vec<&str> = unit.content.lines().collect();
+            let starts = lines.iter().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+            assert!(starts.starts_with(&format!("/opt/bin/muster {}", role.word())), "{starts}");
+            assert!(
+                lines.contains(&&*format!("EnvironmentFile=/etc/muster/{}.env", role.word())),
+                "{lines:?}"
+            );
+            assert!(
+                lines.contains(&"Type=notify") && lines.iter().any(|line| line.starts_with("WatchdogSec="))
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_overwritten_only_by_force_and_variables_never() {
+        let item = |kind| Item { kind, path: "/a".into(), content: "one\ntwo\n".into() };
+        let did = |kind, there, force| becomes(&item(kind), there, force).0;
+        assert_eq!(did(Kind::Unit, None, false), Did::Written);
+        assert_eq!(did(Kind::Unit, Some("one\ntwo\n"), true), Did::Unchanged);
+        assert_eq!(did(Kind::Unit, Some("one\n"), false), Did::Differs);
+        assert_eq!(did(Kind::Users, Some("one\n"), true), Did::Overwritten);
+        assert_eq!(did(Kind::Variables, Some("mine\n"), true), Did::Kept);
+        let (_, lines) = becomes(&item(Kind::Unit), Some("one\nthree\n"), false);
+        assert_eq!(lines, ["- three", "+ two"]);
+    }
+}
