@@ -1,0 +1,14 @@
+#!/bin/sh
+# Makes target/debian/muster_VERSION_ARCHITECTURE.deb: the program, its units, completions, documentation.
+set -eu
+cd "$(dirname "$0")/.."
+if ! command -v cargo-deb >/dev/null; then
+    echo "cargo-deb is missing: cargo install cargo-deb --locked" >&2
+    exit 1
+fi
+cargo build --release --locked -p muster
+mkdir -p target/release/completions
+for shell in bash zsh fish; do
+    target/release/muster completion "$shell" > "target/release/completions/muster.$shell"
+done
+cargo deb --no-build -p muster
