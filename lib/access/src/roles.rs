@@ -52,9 +52,12 @@ fn reads_stream() -> Vec<String> {
     ["STREAM.INFO.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.>"].map(of_stream).to_vec()
 }
 
-/// What following the stream takes besides: a consumer of one's own that nothing is kept of.
+/// What following the stream takes besides: a consumer of one's own that nothing is kept of, and, behind a connection that was
+/// lost, whether it is still there.
 fn follows_stream() -> Vec<String> {
-    ["CONSUMER.CREATE.S", "CONSUMER.CREATE.S.>", "CONSUMER.MSG.NEXT.S.>"].map(of_stream).to_vec()
+    ["CONSUMER.CREATE.S", "CONSUMER.CREATE.S.>", "CONSUMER.INFO.S.>", "CONSUMER.MSG.NEXT.S.>"]
+        .map(of_stream)
+        .to_vec()
 }
 
 fn of_stream(question: &str) -> String {
