@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::callback::allow::Rule;
+use crate::cli::failure::Exit;
 use crate::cli::words::{Invalid, number};
 use crate::error::{ServiceError, chain};
 use crate::watched::{MetricsArgs, TracesArgs};
@@ -184,6 +185,9 @@ pub(crate) struct RepArgs {
     /// Seconds that an evacuation may take
     #[arg(long, default_value_t = 600, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
     pub(crate) evacuation_timeout: u64,
+    /// How the program ends when its cell is evacuated: 0 where whatever starts it again does so only after a failure
+    #[arg(long, default_value_t = Exit::Evacuated as u8, value_name = "STATUS", env = "MUSTER_EVACUATED_STATUS")]
+    pub(crate) evacuated_status: u8,
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
     #[command(flatten)]
