@@ -28,7 +28,8 @@ pub(crate) struct TracesArgs {
     pub(crate) otlp: Option<Collector>,
 }
 
-fn parse(text: &str) -> Result<SocketAddr, Invalid> {
+/// Reads where metrics are served.
+pub(crate) fn parse(text: &str) -> Result<SocketAddr, Invalid> {
     text.parse().map_err(|_| {
         Invalid::new(
             "address",

@@ -22,6 +22,7 @@ use super::decide::DecideArgs;
 use super::doctor::DoctorArgs;
 use super::install::InstallArgs;
 use super::moment::{self, At, Shown};
+use super::probe::ProbeArgs;
 use super::projection::{OfDatabase, ProjectionVerb};
 use super::reconcile::ReconcileArgs;
 use super::replay::ReplayArgs;
@@ -271,6 +272,8 @@ pub(crate) enum Command {
     /// Users of the NATS server: their roles, keys and certificates, and the server's configuration
     #[command(subcommand)]
     Auth(AuthVerb),
+    /// Ask a service that was started with --metrics whether it does its work: exits 0 if so, 1 if not, 5 if nobody answers
+    Probe(ProbeArgs),
     /// Everything that was decided about one process, instance, task, periodic or parameterised task or cell
     #[command(subcommand)]
     History(History),

@@ -42,6 +42,7 @@ mod past;
 mod periodic;
 mod plan;
 mod planned;
+mod probe;
 mod progress;
 mod projection;
 mod reconcile;
@@ -137,6 +138,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Journal(verb) => journal::run(verb, global).await,
         Command::Secrets(verb) => secrets::run(verb, global).await,
         Command::Auth(verb) => auth::run(verb, global),
+        Command::Probe(args) => probe::run(&args, global).await,
         Command::History(whose) => events::history(whose, global).await,
         Command::Watch => watch::run(global).await,
         Command::Top => Box::pin(top::run(global)).await,

@@ -164,6 +164,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Trace { .. }
         | Command::Secrets(_)
         | Command::Auth(_)
+        | Command::Probe(_)
         | Command::Export { .. }
         | Command::Import { .. }
         | Command::Audit(_)

@@ -71,6 +71,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Journal(JournalVerb::SetAside { .. })
         | Command::Secrets(_)
         | Command::Auth(_)
+        | Command::Probe(_)
         | Command::Sql { .. }
         | Command::Projection(_)
         | Command::DeadLetters(_)
@@ -165,6 +166,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Journal(_)
         | Command::Secrets(_)
         | Command::Auth(_)
+        | Command::Probe(_)
         | Command::History(_)
         | Command::Watch
         | Command::Top

@@ -1,0 +1,135 @@
+//! `muster probe`: asks a service whether it does its work, where nothing else can ask over HTTP, as in a container.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::StatusCode;
+use reqwest::redirect::Policy;
+use serde::{Deserialize, Serialize};
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::output::Output;
+use crate::error::chain;
+use crate::http;
+use crate::watched;
+
+/// How long an answer may take, unless `--timeout` says otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is asked, and where.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProbeArgs {
+    /// The address of the service's --metrics, as 127.0.0.1:9464; of 0.0.0.0 and [::] this host is asked
+    #[arg(long, value_name = "ADDR", value_parser = watched::parse, env = "MUSTER_METRICS")]
+    metrics: SocketAddr,
+    /// Ask only whether it goes on at all (/livez), not whether it does its work (/readyz)
+    #[arg(long)]
+    live: bool,
+}
+
+/// What a service answers.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    /// Whether nothing is.
+    #[serde(alias = "live")]
+    ready: bool,
+    /// What is wrong, by service.
+    #[serde(default)]
+    wrong: BTreeMap<String, Vec<String>>,
+}
+
+/// What is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    address: SocketAddr,
+    probe: &'static str,
+    fine: bool,
+}
+
+pub(crate) async fn run(args: &ProbeArgs, global: &Global) -> Result<(), Failure> {
+    let (address, probe) = (reached(args.metrics), if args.live { "livez" } else { "readyz" });
+    let (status, body) = ask(address, probe, global.timeout.unwrap_or(PATIENCE)).await?;
+    judge(address, probe, status, &body)?;
+    let shown = Shown { address, probe, fine: true };
+    Output::new(global).one(&shown, |_, _| if args.live { "it lives" } else { "it does its work" }.to_owned())
+}
+
+/// Where a program that listens on all of this host's addresses is asked.
+fn reached(address: SocketAddr) -> SocketAddr {
+    let host = match address.ip() {
+        IpAddr::V4(all) if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(all) if all.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        host => host,
+    };
+    SocketAddr::new(host, address.port())
+}
+
+async fn ask(address: SocketAddr, probe: &str, limit: Duration) -> Result<(StatusCode, String), Failure> {
+    let silent = |error: reqwest::Error| {
+        Failure::new(Exit::Unreachable, "Unreachable", format!("{address} doesn't answer: {}", chain(&error)))
+            .advise(format!("is the service started with --metrics {address}?"))
+    };
+    // What is asked is this host: no proxy of the environment leads there.
+    let client = http::builder(limit).redirect(Policy::none()).no_proxy().build().map_err(silent)?;
+    let answer = client.get(format!("http://{address}/{probe}")).send().await.map_err(silent)?;
+    let status = answer.status();
+    Ok((status, answer.text().await.map_err(silent)?))
+}
+
+/// Fails with what is wrong, unless nothing is.
+fn judge(address: SocketAddr, probe: &str, status: StatusCode, body: &str) -> Result<(), Failure> {
+    let answer: Option<Answer> = serde_json::from_str(body).ok();
+    let foreign = || {
+        let why = format!("{address} is no Muster service: it answers /{probe} with {status}");
+        Failure::new(Exit::Failed, "Foreign", why)
+    };
+    match (status, answer) {
+        (StatusCode::OK, Some(Answer { ready: true, .. })) => Ok(()),
+        (StatusCode::SERVICE_UNAVAILABLE, Some(Answer { wrong, .. })) => {
+            let each = wrong.iter().map(|(service, why)| format!("{service}: {}", why.join("; ")));
+            let why = each.collect::<Vec<_>>().join("; ");
+            Err(Failure::new(Exit::Failed, "NotReady", format!("{address}: {why}")))
+        }
+        _ => Err(foreign()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn who_listens_everywhere_is_asked_on_this_host() {
+        for (told, asked) in
+            [("0.0.0.0:9464", "127.0.0.1:9464"), ("[::]:9464", "[::1]:9464"), ("10.0.0.7:80", "10.0.0.7:80")]
+        {
+            assert_eq!(reached(address(told)), address(asked));
+        }
+    }
+
+    #[test]
+    fn only_a_service_that_says_so_is_fine() {
+        let at = address("127.0.0.1:9464");
+        let says =
+            |status, body: &str| judge(at, "readyz", status, body).map_err(|failure| failure.text(false));
+        assert_eq!(says(StatusCode::OK, r#"{"ready":true}"#), Ok(()));
+        let wrong = r#"{"ready":false,"wrong":{"rep c1":["no connection to a NATS server"]}}"#;
+        let why = says(StatusCode::SERVICE_UNAVAILABLE, wrong).unwrap_err();
+        assert_eq!(why, "error: 127.0.0.1:9464: rep c1: no connection to a NATS server (NotReady)");
+        for (status, body) in [
+            (StatusCode::OK, "hello"),
+            (StatusCode::OK, "{}"),
+            (StatusCode::NOT_FOUND, "{}"),
+            (StatusCode::SERVICE_UNAVAILABLE, "<html>"),
+        ] {
+            assert!(says(status, body).unwrap_err().contains("is no Muster service"), "{status} {body}");
+        }
+    }
+}
