@@ -91,6 +91,39 @@ pub fn configuration(settings: &Settings) -> String {
     )
 }
 
+/// The port on which the servers of a cluster talk to each other.
+const ROUTES: u16 = 6222;
+
+/// The file with the configuration of one server of a cluster, counted from 1.
+#[must_use]
+pub fn member_file(number: usize) -> String {
+    format!("nats-{number}.conf")
+}
+
+/// The configuration of one server of a cluster, counted from 1, whose servers are reached at these hosts: what all of them
+/// have, and what is its own.
+#[must_use]
+pub fn member(settings: &Settings, hosts: &[String], number: usize) -> String {
+    let within = |name: &str| path(&settings.folder.join(name));
+    let routes = hosts.iter().map(|host| quoted(&format!("tls://{host}:{ROUTES}"))).collect::<Vec<_>>();
+    format!(
+        "# The server on {}, one of {}. Written once by muster auth init, and yours to change.\n\
+         include \"nats.conf\"\n\
+         server_name: muster-{number}\n\
+         \n\
+         cluster {{\n    name: muster\n    listen: \"0.0.0.0:{ROUTES}\"\n    routes: [{}]\n    \
+         # Everybody is told all servers by the names that their certificate has.\n    no_advertise: true\n    \
+         tls {{\n        cert_file: {}\n        key_file: {}\n        ca_file: {}\n        verify: true\n        \
+         timeout: 10\n    }}\n}}\n",
+        hosts[number - 1],
+        hosts.len(),
+        routes.join(", "),
+        within(SERVER.0),
+        within(SERVER.1),
+        within(AUTHORITY),
+    )
+}
+
 /// The users, each with its permissions: all of Muster in one account, the server's own in another.
 #[must_use]
 pub fn users(users: &[User]) -> String {

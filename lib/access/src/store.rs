@@ -25,6 +25,8 @@ pub const CONFIGURATION: &str = "nats.conf";
 const AUTHORITY_KEY: &str = "ca.key";
 /// Keys and certificates of users.
 pub const OF_USERS: &str = "users";
+/// How many servers can lose one or two of them and go on.
+const SERVERS: [usize; 2] = [3, 5];
 /// Held by who changes the folder.
 const LOCK: &str = ".lock";
 /// What the list begins with.
@@ -47,6 +49,11 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// They can't agree on anything.
+    #[error(
+        "a cluster has 3 or 5 servers, and {0} hosts are named: name the host of each server, and nothing else"
+    )]
+    Servers(usize),
     /// A file can't be read.
     #[error("{} can't be read", path.display())]
     Unreadable {
@@ -114,12 +121,14 @@ pub struct New<'a> {
     pub seen_at: Option<&'a Path>,
     /// Where the server keeps its streams, as it sees it; else a folder below that one.
     pub streams: Option<&'a Path>,
+    /// Whether there is a server on each of the hosts, and together they are a cluster.
+    pub cluster: bool,
 }
 
 /// What users are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
-    /// The server's address.
+    /// The server's address; of a cluster those of all servers, with commas between them.
     url: String,
     /// The folder as they see it; none: where it is.
     seen_at: Option<PathBuf>,
@@ -139,12 +148,15 @@ impl Store {
     /// Makes a folder: an authority, the server's certificate and configuration, and no user yet.
     ///
     /// # Errors
-    /// There is one already, a host is none, or something can't be written.
+    /// There is one already, a host is none, the hosts are too few or too many for a cluster, or something can't be written.
     pub fn create(folder: &Path, new: &New<'_>, now: Timestamp) -> Result<Self, StoreError> {
         let unwritable = |path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::Unwritable { path, source }
         };
+        if new.cluster && !SERVERS.contains(&new.hosts.len()) {
+            return Err(StoreError::Servers(new.hosts.len()));
+        }
         let mut folders = fs::DirBuilder::new();
         folders.recursive(true).mode(0o700);
         folders.create(folder.join(OF_USERS)).map_err(unwritable(folder))?;
@@ -169,8 +181,16 @@ impl Store {
             streams: new.streams.map_or_else(|| seen_at.join("streams"), Path::to_owned),
         };
         write_new(&folder.join(CONFIGURATION), 0o644, &server::configuration(&settings))?;
+        let addresses: Vec<String> = hosts.iter().map(|host| address(host)).collect();
+        let servers = &addresses[..if new.cluster { new.hosts.len() } else { 1 }];
+        if new.cluster {
+            for number in 1..=servers.len() {
+                let text = server::member(&settings, servers, number);
+                write_new(&folder.join(server::member_file(number)), 0o644, &text)?;
+            }
+        }
         let port = new.listen.rsplit_once(':').map_or("4222", |(_, port)| port);
-        let url = format!("tls://{}:{port}", address(&hosts[0]));
+        let url = servers.iter().map(|host| format!("tls://{host}:{port}")).collect::<Vec<_>>().join(",");
         let told = Told { url, seen_at: new.seen_at.map(Path::to_owned) };
         let store = Self { folder, told, users: Vec::new(), lock };
         store.write()?;

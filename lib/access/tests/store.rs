@@ -21,7 +21,14 @@ use schemas::names::ClientName;
 const NOW: Timestamp = Timestamp::from_seconds(1_795_000_000);
 
 fn new(hosts: &[String]) -> New<'_> {
-    New { hosts, listen: "127.0.0.1:4222", monitoring: "127.0.0.1:8222", seen_at: None, streams: None }
+    New {
+        hosts,
+        listen: "127.0.0.1:4222",
+        monitoring: "127.0.0.1:8222",
+        seen_at: None,
+        streams: None,
+        cluster: false,
+    }
 }
 
 fn role(text: &str) -> Role {
@@ -158,6 +165,34 @@ fn containers_are_told_where_they_see_the_folder() {
     ] {
         assert!(configuration.contains(line), "{configuration}");
     }
+}
+
+#[test]
+fn the_servers_of_a_cluster_know_each_other_and_everybody_knows_them_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = ["n1", "n2", "fd00::7"].map(str::to_owned);
+    let seen = Some(Path::new("/etc/muster/auth"));
+    let given = New { listen: "0.0.0.0:4222", cluster: true, seen_at: seen, ..new(&hosts) };
+    let mut store = Store::create(folder.path(), &given, NOW).unwrap();
+    assert_eq!(store.url(), "tls://n1:4222,tls://n2:4222,tls://[fd00::7]:4222");
+    store.add(role("auctioneer"), None, [1; 32], NOW).unwrap();
+    let variables = fs::read_to_string(store.file_of("auctioneer", "env")).unwrap();
+    assert!(variables.starts_with("MUSTER_NATS_URL=tls://n1:4222,tls://n2:4222,"), "{variables}");
+    let second = fs::read_to_string(folder.path().join("nats-2.conf")).unwrap();
+    for line in [
+        "# The server on n2, one of 3.",
+        "include \"nats.conf\"\nserver_name: muster-2\n",
+        "routes: [\"tls://n1:6222\", \"tls://n2:6222\", \"tls://[fd00::7]:6222\"]",
+        "ca_file: \"/etc/muster/auth/ca.crt\"",
+    ] {
+        assert!(second.contains(line), "{second}");
+    }
+    drop(store);
+    assert_eq!(Store::open(folder.path()).unwrap().url(), "tls://n1:4222,tls://n2:4222,tls://[fd00::7]:4222");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let two = Store::create(&elsewhere.path().join("auth"), &New { hosts: &hosts[..2], ..given }, NOW);
+    assert!(two.unwrap_err().to_string().contains("3 or 5 servers, and 2 hosts are named"));
+    assert!(!elsewhere.path().join("auth").exists());
 }
 
 #[test]

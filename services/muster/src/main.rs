@@ -260,7 +260,7 @@ mod tests {
         "diff --from 41 --to 2026-10-02T14:00:00Z --about lrp:web -o json",
     ];
 
-    const OF_SECRETS: [&str; 7] = [
+    const OF_SECRETS: [&str; 9] = [
         "secrets init muster.keys",
         "secrets rotate muster.keys",
         "secrets rotate --seal 3f9a2c1d muster.keys",
@@ -268,11 +268,14 @@ mod tests {
         "secrets forget 3f9a2c1d muster.keys --yes",
         "bbs --secrets muster.keys --metrics 0.0.0.0:9464 --otlp http://127.0.0.1:4318 --log-format json",
         "rep --cell c1 --zone z1 --secrets muster.keys",
+        "rep --cell c1 --zone z1 --evacuated-status 0",
+        "probe --metrics 0.0.0.0:9464 --live -o json",
     ];
 
-    const OF_USERS: [&str; 7] = [
+    const OF_USERS: [&str; 9] = [
         "auth init auth",
         "auth init auth --host nats.example --host 10.0.0.7 --listen 0.0.0.0:4222 --seen-at /etc/nats",
+        "auth init auth --cluster --host n1 --host n2 --host n3",
         "auth add auth rep c2",
         "auth add auth client shop web --name web --pid-file /run/nats.pid",
         "auth revoke auth web",
@@ -504,6 +507,7 @@ mod tests {
         ("auth add d rep c1", Nothing),
         ("auth revoke d rep-c1", Nothing),
         ("auth list d", Nothing),
+        ("probe --metrics 127.0.0.1:1", Nothing),
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),
         ("history task t", Nothing),

@@ -43,6 +43,9 @@ pub(crate) enum AuthVerb {
         /// Where the server keeps its streams, as it sees it [default: streams in the folder]
         #[arg(long, value_name = "DIR")]
         streams: Option<PathBuf>,
+        /// A server on each of three or five hosts, which together are a cluster: nats-1.conf is that of the first --host
+        #[arg(long)]
+        cluster: bool,
     },
     /// Add a user, and have the server read its users again: who is connected stays connected
     Add {
@@ -104,6 +107,7 @@ impl From<StoreError> for Failure {
             StoreError::Absent { .. } | StoreError::Unknown { .. } => {
                 Self::new(Exit::NotFound, "NotFound", why)
             }
+            StoreError::Servers(_) => Self::usage(why),
             StoreError::Busy { .. }
             | StoreError::Unreadable { .. }
             | StoreError::Unwritable { .. }
@@ -116,7 +120,7 @@ impl From<StoreError> for Failure {
 
 pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
     match verb {
-        AuthVerb::Init { folder, hosts, listen, monitoring, seen_at, streams } => {
+        AuthVerb::Init { folder, hosts, listen, monitoring, seen_at, streams, cluster } => {
             let usual = if hosts.is_empty() { "127.0.0.1:4222" } else { "0.0.0.0:4222" };
             let listen = listen.as_deref().unwrap_or(usual);
             for address in [listen, &monitoring] {
@@ -128,6 +132,7 @@ pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
                 monitoring: &monitoring,
                 seen_at: seen_at.as_deref(),
                 streams: streams.as_deref(),
+                cluster,
             };
             init(&folder, &new, global)
         }
@@ -191,7 +196,9 @@ fn init(folder: &Path, new: &New<'_>, global: &Global) -> Result<(), Failure> {
     note(&format!(
         "{shown} is made: ca.key and users/*.nk and *.key are secret, bring each user's files to where it runs"
     ));
-    note(&format!("start the server: nats-server -c {shown}/{CONFIGURATION}"));
+    let file = if new.cluster { server::member_file(1) } else { CONFIGURATION.to_owned() };
+    let rest = if new.cluster { ", and each other one with the file of its number" } else { "" };
+    note(&format!("start the server: nats-server -c {shown}/{file}{rest}"));
     note(&format!("be its operator: set -a; . {}; muster cluster show", operator.display()));
     Ok(())
 }
