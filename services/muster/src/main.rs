@@ -280,6 +280,7 @@ mod tests {
         "auth add auth client shop web --name web --pid-file /run/nats.pid",
         "auth revoke auth web",
         "auth list auth -o json",
+        "auth refresh auth --pid-file /run/nats.pid",
         "cluster show --creds ops.nk --tls-ca ca.crt --tls-cert ops.crt --tls-key ops.key",
     ];
 
@@ -507,6 +508,7 @@ mod tests {
         ("auth add d rep c1", Nothing),
         ("auth revoke d rep-c1", Nothing),
         ("auth list d", Nothing),
+        ("auth refresh d", Nothing),
         ("probe --metrics 127.0.0.1:1", Nothing),
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),

@@ -71,6 +71,15 @@ pub(crate) enum AuthVerb {
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
+    /// Write the server's users as the list and this version's permissions have them, as after an upgrade, and have the server read
+    /// them again
+    Refresh {
+        /// The folder
+        folder: PathBuf,
+        /// File with the process id of the server [default: nats.pid in the folder]
+        #[arg(long, value_name = "FILE")]
+        pid_file: Option<PathBuf>,
+    },
     /// List the users
     #[command(alias = "ls")]
     List {
@@ -150,6 +159,10 @@ pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
             let user = store.revoke(&name)?;
             told("revoked", &user, &store, pid_file.as_deref(), global)
         }
+        AuthVerb::Refresh { folder, pid_file } => {
+            let store = open(&folder, pid_file.as_deref())?;
+            list(&store, global)
+        }
         AuthVerb::List { folder } => list(&Store::open(&folder)?, global),
     }
 }
@@ -208,7 +221,7 @@ fn open(folder: &Path, pid_file: Option<&Path>) -> Result<Store, Failure> {
     let store = Store::open(folder)?;
     if store.is_behind()? {
         store.write()?;
-        note("the server's users were not those of the list: they are written anew");
+        note("the server's users were not as the list and this version have them: they are written anew");
         tell_server(&store, pid_file)?;
     }
     Ok(store)

@@ -62,7 +62,7 @@ fn reached(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(all) if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(all) if all.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        host => host,
+        host @ (IpAddr::V4(_) | IpAddr::V6(_)) => host,
     };
     SocketAddr::new(host, address.port())
 }
@@ -93,7 +93,7 @@ fn judge(address: SocketAddr, probe: &str, status: StatusCode, body: &str) -> Re
             let why = each.collect::<Vec<_>>().join("; ");
             Err(Failure::new(Exit::Failed, "NotReady", format!("{address}: {why}")))
         }
-        _ => Err(foreign()),
+        (_, Some(_) | None) => Err(foreign()),
     }
 }
 

@@ -16,8 +16,8 @@ const IMAGES: [&str; 3] = ["RUNTIME_IMAGE", "MUSTER_NATS_IMAGE", "MUSTER_POSTGRE
 
 const NO_ENGINE: &str = "\
 this test needs a Docker engine and Compose, and none answers.
-  on Debian: apt-get install docker.io docker-compose mmdebstrap
-  where no service manager runs, start the engine as root: dockerd &
+  on Debian: apt-get install docker.io cgroupfs-mount docker-compose mmdebstrap
+  where no service manager runs, start the engine as root: mountpoint -q /sys/fs/cgroup || cgroupfs-mount; dockerd &
   then: cargo build --release -p muster && cargo test -p compose --test compose";
 
 /// The top of the repository.
