@@ -133,6 +133,11 @@ impl Postgres {
         self.end(Signal::QUIT);
     }
 
+    /// Kills its first process as `kill -9` does; the others notice, and end.
+    pub fn kill9(&mut self) {
+        self.end(Signal::KILL);
+    }
+
     /// Starts it again with what it had.
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `place.rs` | a folder with all that lives in it, and how long things may take |
 //! | `program.rs` | `muster` as a service that runs, and as a command that answers |
-//! | `containers.rs` | the processes of containers, as the operating system knows them |
 //! | `http.rs` | what is posted to a test, and its answer |
 //! | `plain.rs` | a NATS client of a hundred lines, as any language has one |
 //! | `terminal.rs` | a pseudo-terminal, with a program on it |
@@ -12,7 +11,6 @@
 //! | `users.rs` | a nats-server with the users and permissions that `muster auth` makes |
 
 pub(crate) mod cluster;
-pub(crate) mod containers;
 pub(crate) mod http;
 pub(crate) mod place;
 pub(crate) mod plain;
@@ -20,6 +18,7 @@ pub(crate) mod program;
 pub(crate) mod terminal;
 pub(crate) mod users;
 
+pub(crate) use ::support::containers;
 pub(crate) use cluster::Cluster;
 pub(crate) use place::{LIMIT, Place, eventually};
 pub(crate) use program::{Muster, Service};

@@ -22,15 +22,7 @@ const ENDS: Duration = Duration::from_secs(120);
 
 /// The program, with nothing of the tester's own settings.
 fn muster() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-    let settings = std::env::vars_os().map(|(name, _)| name);
-    for name in settings.filter(|name| name.to_string_lossy().starts_with("MUSTER_")) {
-        command.env_remove(name);
-    }
-    command.env_remove("XDG_RUNTIME_DIR").env_remove("RUST_LOG").env("USER", "tester").stdin(Stdio::null());
-    // Tests look at what runs in containers, and let it touch their files: they say where they want it kept apart.
-    command.env("MUSTER_ISOLATION", "none");
-    command
+    support::program::muster(Path::new(env!("CARGO_BIN_EXE_muster")))
 }
 
 /// Where commands go to: variables of their environment.

@@ -11,20 +11,25 @@ const MARKER: &str = "MUSTER_INSTANCE_GUID";
 
 /// A living process that has to do with a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Process {
-    pub(crate) pid: i32,
+pub struct Process {
+    /// Its process id.
+    pub pid: i32,
     /// What it is, for messages.
-    pub(crate) line: String,
+    pub line: String,
     /// The container that it belongs to.
-    pub(crate) guid: Option<String>,
+    pub guid: Option<String>,
     /// What that runs: `web/0`, or `task greet`. None for a shim.
-    pub(crate) work: Option<String>,
+    pub work: Option<String>,
 }
 
 /// Every living process whose command line or environment names something in a folder.
-pub(crate) fn living_in(folder: &Path) -> Vec<Process> {
-    let folder = folder.to_str().unwrap();
-    let names = fs::read_dir("/proc").unwrap().flatten();
+///
+/// # Panics
+/// There is no `/proc`, or the folder's path is no text.
+#[must_use]
+pub fn living_in(folder: &Path) -> Vec<Process> {
+    let folder = folder.to_str().expect("the path of a folder is text");
+    let names = fs::read_dir("/proc").expect("/proc is there").flatten();
     let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(|pid| look(pid, folder)).collect()
 }
@@ -53,7 +58,8 @@ fn is_home_in(variable: &str, folder: &str) -> bool {
 }
 
 /// What really runs in a folder: for each work its containers, each with its processes.
-pub(crate) fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
+#[must_use]
+pub fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
     let mut running: BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> = BTreeMap::new();
     for process in living_in(folder) {
         if let (Some(work), Some(guid)) = (process.work, process.guid) {
@@ -64,7 +70,10 @@ pub(crate) fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTr
 }
 
 /// Fails unless exactly these instances really run, each in one container.
-pub(crate) fn exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
+///
+/// # Errors
+/// What runs instead.
+pub fn exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
     let running = running_in(folder);
     let wanted: BTreeSet<&str> = works.iter().copied().collect();
     let found: BTreeSet<&str> = running.keys().map(String::as_str).collect();
@@ -75,18 +84,22 @@ pub(crate) fn exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
 }
 
 /// The names of the first instances of a process.
-pub(crate) fn indices(process: &str, count: usize) -> Vec<String> {
+#[must_use]
+pub fn indices(process: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{process}/{index}")).collect()
 }
 
 /// Kills everything that lives in a folder. True: there was nothing.
-pub(crate) fn kill_all(folder: &Path) -> bool {
+#[must_use]
+pub fn kill_all(folder: &Path) -> bool {
     let living = living_in(folder);
     living.iter().for_each(|process| signal(process.pid, Signal::KILL));
     living.is_empty()
 }
 
 /// Sends a signal to a process that may have ended meanwhile.
-pub(crate) fn signal(pid: i32, signal: Signal) {
-    kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
+pub fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        kill_process(pid, signal).ok();
+    }
 }

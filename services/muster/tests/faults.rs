@@ -1,0 +1,43 @@
+//! Real processes under load, each killed in its turn: nothing that was acknowledged is lost, nothing runs twice, and
+//! everything is well again. The long version is `cargo run --release -p faults`; what is printed is seen with
+//! `cargo test -p muster --test faults -- --nocapture`.
+#![expect(clippy::print_stdout, reason = "a test tells what it saw")]
+
+use faults::cluster::Shape;
+use faults::failed::Failed;
+use faults::fault::Fault;
+use faults::program::Binary;
+use faults::report::Report;
+use faults::run::Run;
+
+/// What happens, in this order.
+const FAULTS: [Fault; 7] = [
+    Fault::KillBbsLeader,
+    Fault::KillRep,
+    Fault::KillAuctioneerLeader,
+    Fault::KillNats,
+    Fault::KillShim,
+    Fault::KillProjector,
+    Fault::KillPostgres,
+];
+const SEED: u64 = 1;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_killed_nothing_is_lost() -> Result<(), Failed> {
+    let binary = Binary::new(env!("CARGO_BIN_EXE_muster"))?;
+    let shape = Shape { nodes: 1, cells: 3, disks: false, past: 0 };
+    let mut run = Run::start(binary, None, shape, SEED).await?;
+    let mut report = Report { seed: SEED, rounds: vec![] };
+    for fault in FAULTS {
+        match run.round(fault).await {
+            Ok(round) => {
+                println!("{round}");
+                report.rounds.push(round);
+            }
+            Err(why) => panic!("{fault}: {why}; what the services said is in {}", run.keep()),
+        }
+    }
+    assert!(report.is_right(), "{report}\nwhat the services said is in {}", run.keep());
+    println!("{report}");
+    run.close().await
+}

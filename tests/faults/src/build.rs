@@ -1,0 +1,70 @@
+//! Builds of the program: of this work tree, and of the commit before.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+use crate::failed::{Failed, Result, so};
+use crate::program::Binary;
+
+/// Where the work tree is.
+fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    here.map(Path::to_owned).ok_or_else(|| Failed::new("there is no work tree"))
+}
+
+/// Builds the program of this work tree, in the profile of this program, beside it.
+///
+/// # Errors
+/// It doesn't build.
+pub async fn of_this_tree() -> Result<Binary> {
+    let own = env::current_exe().map_err(Failed::at("our own place"))?;
+    let folder = own.parent().ok_or_else(|| Failed::new("our own place has no folder"))?;
+    let release = folder.file_name().is_some_and(|name| name == "release");
+    cargo(&root()?, release, &[]).await?;
+    Binary::new(folder.join("muster"))
+}
+
+/// Builds the program of the commit before, in a work tree and a target folder of its own that stay for the next time.
+///
+/// # Errors
+/// There is no commit before, or it doesn't build.
+pub async fn of_commit_before() -> Result<Binary> {
+    let root = root()?;
+    let (tree, target) = (root.join("target/faults/earlier"), root.join("target/faults/earlier-target"));
+    let shown = tree.display().to_string();
+    if tree.join(".git").exists() {
+        git(&tree, &["checkout", "--quiet", "--detach", &commit(&root).await?]).await?;
+    } else {
+        git(&root, &["worktree", "prune"]).await?;
+        git(&root, &["worktree", "add", "--quiet", "--detach", &shown, "HEAD~1"]).await?;
+    }
+    cargo(&tree, true, &["--target-dir", &target.display().to_string()]).await?;
+    Binary::new(target.join("release/muster"))
+}
+
+async fn commit(root: &Path) -> Result<String> {
+    git(root, &["rev-parse", "HEAD~1"]).await.map(|said| said.trim().to_owned())
+}
+
+async fn git(folder: &Path, args: &[&str]) -> Result<String> {
+    let ran = Command::new("git").arg("-C").arg(folder).args(args).output().await;
+    let ran = ran.map_err(Failed::at("git"))?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    so(ran.status.success(), || {
+        let advice =
+            "name the earlier program with --earlier FILE, or leave upgrade-one-by-one out with --only";
+        format!("git {}: {}; {advice}", args.join(" "), said(&ran.stderr).trim())
+    })?;
+    Ok(said(&ran.stdout))
+}
+
+async fn cargo(tree: &Path, release: bool, args: &[&str]) -> Result<()> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(tree).args(["build", "--locked", "--package", "muster", "--bin", "muster"]);
+    command.args(release.then_some("--release")).args(args);
+    let status = command.status().await.map_err(Failed::at("cargo"))?;
+    so(status.success(), || format!("cargo build in {}: {status}", tree.display()))
+}

@@ -1,0 +1,182 @@
+//! The long version: every fault again and again for minutes, on clusters with disks of their own, of one node and of three.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is what it is for")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use faults::build;
+use faults::cluster::Shape;
+use faults::failed::{Failed, Result, so};
+use faults::fault::{Fault, Needs};
+use faults::program::Binary;
+use faults::report::Report;
+use faults::run::Run;
+use tokio::time::Instant;
+use tracing_subscriber::EnvFilter;
+
+/// Does to a cluster of real processes under load whatever may happen to one, and looks after each fault whether everything
+/// that was acknowledged is there, what ought to run runs once, and tables and log are right.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Only these faults; may be given again
+    #[arg(long, value_name = "NAME", value_parser = fault)]
+    only: Vec<Fault>,
+    /// For how long faults happen at the least; each happens once, however long that takes
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    minutes: u64,
+    /// What the order of the faults is drawn by; drawn itself unless given
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// The program that is tried, instead of a build of this work tree
+    #[arg(long, value_name = "FILE", env = "FAULTS_BINARY")]
+    binary: Option<PathBuf>,
+    /// The earlier program that is upgraded from, instead of a build of the commit before
+    #[arg(long, value_name = "FILE", env = "FAULTS_EARLIER")]
+    earlier: Option<PathBuf>,
+    /// How many entries the log of the last cluster has before its services start; 0: there is no such cluster
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    past: u64,
+    /// Where the report goes as JSON
+    #[arg(long, value_name = "FILE", default_value = "target/faults/report.json")]
+    report: PathBuf,
+    /// Lists the faults, and does none
+    #[arg(long)]
+    list: bool,
+}
+
+fn fault(name: &str) -> std::result::Result<Fault, String> {
+    let names: Vec<_> = Fault::ALL.into_iter().map(|fault| fault.row().name).collect();
+    Fault::of(name).ok_or_else(|| format!("there is no such fault; there are {}", names.join(", ")))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<()> {
+    if args.list {
+        for row in Fault::ALL.map(Fault::row) {
+            println!("{:24} {}; {}", row.name, row.does, row.undone);
+        }
+        return Ok(());
+    }
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => clock::seed().map_err(Failed::at("a seed"))? % 1_000_000,
+    };
+    let wanted = if args.only.is_empty() { Fault::ALL.to_vec() } else { args.only.clone() };
+    let binary = match &args.binary {
+        Some(path) => Binary::new(path)?,
+        None => build::of_this_tree().await?,
+    };
+    let upgrades = wanted.iter().any(|fault| fault.row().needs == Needs::EarlierBuild);
+    let earlier = match (&args.earlier, upgrades) {
+        (_, false) => None,
+        (Some(path), true) => Some(Binary::new(path)?),
+        (None, true) => Some(build::of_commit_before().await?),
+    };
+    println!("seed {seed}");
+    let mut report = Report { seed, rounds: vec![] };
+    let acts: Vec<_> =
+        shapes(&wanted, args.past).into_iter().filter(|(_, faults)| !faults.is_empty()).collect();
+    let each = Duration::from_secs(args.minutes * 60) / u32::try_from(acts.len().max(1)).unwrap_or(1);
+    let mut ended = Ok(());
+    for (shape, faults) in acts {
+        println!("{} node(s), {} cells, a log of {} entries", shape.nodes, shape.cells, shape.past);
+        ended = act(&mut report, binary.clone(), earlier.clone(), shape, faults, each).await;
+        if ended.is_err() || !report.is_right() {
+            break;
+        }
+    }
+    println!("{report}");
+    write(&report, &args.report)?;
+    let names: Vec<_> = args.only.iter().map(|fault| format!(" --only {fault}")).collect();
+    let (names, minutes) = (names.concat(), args.minutes);
+    let again = format!("again: cargo run --release -p faults -- --seed {seed} --minutes {minutes}{names}");
+    ended.map_err(|Failed(why)| Failed(format!("{why}\n{again}")))?;
+    so(report.is_right(), || format!("not everything was right\n{again}"))
+}
+
+/// The clusters that are needed, each with what happens to it.
+fn shapes(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
+    let disks = wanted.iter().any(|fault| matches!(fault.row().needs, Needs::Disks | Needs::ThreeDisks));
+    let single = Shape { nodes: 1, cells: 3, disks, past: 0 };
+    let three = Shape { nodes: 3, ..single };
+    let is_of_three = |fault: &Fault| matches!(fault.row().needs, Needs::ThreeNodes | Needs::ThreeDisks);
+    let of_one = wanted.iter().copied().filter(|fault| !is_of_three(fault)).collect();
+    // What three nodes change: who is lost of them, and what their power cut costs.
+    let of_three = wanted
+        .iter()
+        .copied()
+        .filter(|fault| is_of_three(fault) || matches!(fault, Fault::CutPower | Fault::KillBbsLeader))
+        .collect::<Vec<_>>();
+    let long = Shape { disks: false, past, ..single };
+    let at_once = wanted.iter().copied().filter(|fault| past > 0 && *fault == Fault::StartAtOnce).collect();
+    let of_three =
+        if of_three.iter().any(is_of_three) || wanted == [Fault::CutPower] { of_three } else { vec![] };
+    [(single, of_one), (three, of_three), (long, at_once)]
+}
+
+/// One cluster, and what happens to it: each fault once in an order that is drawn, then any of them until time is up.
+async fn act(
+    report: &mut Report,
+    binary: Binary,
+    earlier: Option<Binary>,
+    shape: Shape,
+    mut faults: Vec<Fault>,
+    time: Duration,
+) -> Result<()> {
+    let began = Instant::now();
+    let mut run = Run::start(binary, earlier, shape, report.seed).await?;
+    let possible = run.possible();
+    faults.retain(|fault| possible.contains(fault));
+    let mut first = run.shuffled(&faults);
+    while !first.is_empty() || began.elapsed() < time {
+        let fault = match first.pop() {
+            Some(fault) => fault,
+            None => run.draw(&faults)?,
+        };
+        let ended = tokio::select! {
+            ended = run.round(fault) => ended,
+            _ = tokio::signal::ctrl_c() => return Err(Failed::new("interrupted")),
+        };
+        let wrong = match ended {
+            Ok(round) => {
+                println!("{:6.0} s  {round}", began.elapsed().as_secs_f64());
+                let wrong = !round.wrong.is_empty();
+                report.rounds.push(round);
+                wrong
+            }
+            Err(Failed(why)) => {
+                return Err(Failed(format!("{fault}: {why}\nwhat the services said is in {}", run.keep())));
+            }
+        };
+        if wrong {
+            println!("what the services said is in {}", run.keep());
+            return Ok(());
+        }
+    }
+    run.close().await
+}
+
+fn write(report: &Report, path: &PathBuf) -> Result<()> {
+    let text = serde_json::to_string_pretty(report).map_err(Failed::at("the report"))?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(Failed::at(folder.display()))?;
+    }
+    std::fs::write(path, text + "\n").map_err(Failed::at(path.display()))?;
+    println!("{}", path.display());
+    Ok(())
+}
