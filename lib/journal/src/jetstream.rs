@@ -310,8 +310,10 @@ async fn find(
     }
     tracing::info!(replicas = settings.replicas, "making the stream {STREAM}");
     let made = context.create_stream(stream::config(settings.replicas)).await;
-    let made =
-        made.map_err(|error| JournalError::unavailable(format!("making the stream {STREAM}"), error))?;
+    let made = made.map_err(|error| match stream::is_final(&error) {
+        true => JournalError::Refused(format!("the stream {STREAM} can't be made: {error}")),
+        false => JournalError::unavailable(format!("making the stream {STREAM}"), error),
+    })?;
     Ok(made.cached_info().clone())
 }
 

@@ -1,5 +1,7 @@
 //! The stream that holds the journal: how it is made, and what is refused because it could lose or rewrite history.
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{
     Compression, Config, DiscardPolicy, PersistenceMode, RetentionPolicy, State, StorageType,
 };
@@ -13,6 +15,9 @@ use crate::monitor;
 
 /// What headers and subject add to an entry, in bytes, generously.
 const ENVELOPE_BYTES: usize = 4 * 1024;
+
+/// What a server answers from here on is its own trouble, which may pass.
+const SERVER_ERRORS: usize = 500;
 
 /// How the stream is found or made.
 #[derive(Clone, Debug)]
@@ -100,6 +105,23 @@ pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     refuse(small(config.max_message_size), &format!("max_msg_size is below {room}"));
     refuse(config.num_replicas < replicas, &format!("{} replicas, {replicas} asked", config.num_replicas));
     problems
+}
+
+/// Whether the server will say the same again, however often it is asked.
+pub(super) fn is_final(error: &CreateStreamError) -> bool {
+    match error.kind() {
+        CreateStreamErrorKind::JetStream(error) => {
+            error.code() < SERVER_ERRORS || error.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED
+        }
+        CreateStreamErrorKind::EmptyStreamName
+        | CreateStreamErrorKind::InvalidStreamName
+        | CreateStreamErrorKind::DomainAndExternalSet
+        | CreateStreamErrorKind::JetStreamUnavailable
+        | CreateStreamErrorKind::TimedOut
+        | CreateStreamErrorKind::Response
+        | CreateStreamErrorKind::NotFound
+        | CreateStreamErrorKind::ResponseParse => false,
+    }
 }
 
 /// What a stream has lost already.

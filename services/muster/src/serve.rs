@@ -346,6 +346,35 @@ impl Nats {
     }
 }
 
+impl Nats {
+    /// The journal for a service, which waits as long as it doesn't answer: its servers may still be finding each other. None:
+    /// it was told to stop meanwhile.
+    async fn awaited_journal(
+        &self,
+        name: &str,
+        inbox: &Inbox,
+        settings: &StreamSettings,
+        stop: &CancellationToken,
+    ) -> Result<Option<Journal>, ServiceError> {
+        let mut waits = false;
+        loop {
+            let opened = tokio::select! {
+                opened = self.journal(name, inbox, settings) => opened,
+                () = stop.cancelled() => return Ok(None),
+            };
+            match opened {
+                Err(ServiceError::Journal(error @ JournalError::Unavailable { .. })) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        tracing::warn!("{}; waiting for it", chain(&error));
+                    }
+                    tokio::time::sleep(SERVER_AGAIN).await;
+                }
+                opened => return opened.map(Some),
+            }
+        }
+    }
+}
+
 /// A new name for a program, and the seed of its ids.
 pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
     let seed = clock::seed().map_err(ServiceError::Randomness)?;
@@ -369,7 +398,8 @@ pub(crate) async fn run_bbs(
     let stream =
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
     let writer = nats.logged_in_by(args.writer_creds.as_deref());
-    let journal = writer.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
+    let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id.clone()));
+    let Some(journal) = writer.awaited_journal(&name, &inbox, &stream, &stop).await? else { return Ok(()) };
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
     let history = journal.over(queries.clone()).await?;
@@ -433,10 +463,7 @@ pub(crate) async fn run_auctioneer(
     let (id, _) = identity("auctioneer")?;
     let stream = StreamSettings { replicas: args.replicas, create: false, monitoring: vec![] };
     let (name, inbox) = (format!("{id} reader"), Inbox::AuctioneerReader(id.clone()));
-    let journal = tokio::select! {
-        journal = nats.journal(&name, &inbox, &stream) => journal?,
-        () = stop.cancelled() => return Ok(()),
-    };
+    let Some(journal) = nats.awaited_journal(&name, &inbox, &stream, &stop).await? else { return Ok(()) };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
     let cache = args.cache.open();
     if let Some(cache) = cache.clone() {
@@ -470,10 +497,8 @@ pub(crate) async fn run_projector(
     let (id, _) = identity("projector")?;
     let stream = StreamSettings { replicas: 1, create: false, monitoring: vec![] };
     let inbox = Inbox::Projector(id.clone());
-    let journal = tokio::select! {
-        journal = nats.journal(id.as_str(), &inbox, &stream) => journal?,
-        () = stop.cancelled() => return Ok(()),
-    };
+    let opened = nats.awaited_journal(id.as_str(), &inbox, &stream, &stop).await?;
+    let Some(journal) = opened else { return Ok(()) };
     tracing::info!(%id, database = %args.database, "a projector starts");
     let refused = Arc::clone(&nats.refused);
     let watch = ProjectorWatch::begin(&watching, journal.clone(), refused, stop.child_token());
