@@ -19,11 +19,15 @@ pub const DOMAIN: &str = "shop";
 /// For how long a client asks again before it gives up: longer than any fault lasts.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
+/// For how long it asks a question again. Who waits for something asks it anew.
+const QUESTION: Duration = Duration::from_secs(5);
+
 /// A client whose every command is written down, with a request token of its own.
 #[derive(Clone, Debug)]
 pub struct Asker {
     name: String,
     client: Client,
+    questions: Client,
     ledger: Arc<Ledger>,
     asked: Arc<AtomicU64>,
 }
@@ -38,13 +42,20 @@ impl Asker {
         let who = ClientName::new(name).map_err(Failed::at(name))?;
         let connected = Client::connect(Target::nats(url)).domain(domain).name(who).await;
         let client = connected.map_err(Failed::at(name))?.patience(PATIENCE);
-        Ok(Self { name: name.to_owned(), client, ledger: Arc::clone(ledger), asked: Arc::default() })
+        let questions = client.clone().patience(QUESTION);
+        Ok(Self {
+            name: name.to_owned(),
+            client,
+            questions,
+            ledger: Arc::clone(ledger),
+            asked: Arc::default(),
+        })
     }
 
     /// To ask questions with.
     #[must_use]
     pub const fn client(&self) -> &Client {
-        &self.client
+        &self.questions
     }
 
     /// Asks one command until it is answered, and writes down what came of it; answers where the log stood then.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use rustix::process::Signal;
 use schemas::cluster::Role;
-use schemas::query::CellState;
+use schemas::query::{CellState, ClusterRow};
 use serde_json::Value;
 use support::containers;
 use support::postgres::Postgres;
@@ -249,19 +249,27 @@ impl Cluster {
     /// # Errors
     /// It doesn't come to that.
     pub async fn serves(&mut self, asker: &Asker) -> Result<()> {
-        self.all_run()?;
-        until(READY, "every service is there", async || {
-            let row = asker.client().cluster().await.map_err(Failed::at("cluster show"))?.row;
-            for role in [Role::Bbs, Role::Auctioneer] {
-                let beating: Vec<_> = row.services.rows.iter().filter(|row| row.role == role).collect();
-                let led = beating.iter().filter(|row| row.leads).count() == 1;
-                let ours = beating.iter().filter(|row| self.has(row.program.pid)).count();
-                so(led && ours == PER_ROLE, || format!("{role:?}: {beating:?}"))?;
+        let looked = until(READY, "every service is there", async || {
+            let ended = self.all_run();
+            if ended.is_err() {
+                return Ok(ended);
             }
-            let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
-            so(present as usize == self.shape.cells, || format!("cells: {:?}", row.cells))
-        })
-        .await
+            let row = asker.client().cluster().await.map_err(Failed::at("cluster show"))?.row;
+            self.are_all_in(&row).map(Ok)
+        });
+        looked.await?
+    }
+
+    /// That a row has everybody.
+    fn are_all_in(&self, row: &ClusterRow) -> Result<()> {
+        for role in [Role::Bbs, Role::Auctioneer] {
+            let beating: Vec<_> = row.services.rows.iter().filter(|row| row.role == role).collect();
+            let led = beating.iter().filter(|row| row.leads).count() == 1;
+            let ours = beating.iter().filter(|row| self.has(row.program.pid)).count();
+            so(led && ours == PER_ROLE, || format!("{role:?}: {beating:?}"))?;
+        }
+        let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
+        so(present as usize == self.shape.cells, || format!("cells: {:?}", row.cells))
     }
 
     fn has(&self, pid: u32) -> bool {
