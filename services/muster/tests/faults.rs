@@ -3,7 +3,10 @@
 //! `cargo test -p muster --test faults -- --nocapture`.
 #![expect(clippy::print_stdout, reason = "a test tells what it saw")]
 
-use faults::cluster::Shape;
+use std::sync::Arc;
+
+use faults::asker::Asker;
+use faults::cluster::{Cluster, Shape};
 use faults::failed::Failed;
 use faults::fault::Fault;
 use faults::program::Binary;
@@ -40,4 +43,23 @@ async fn whatever_is_killed_nothing_is_lost() -> Result<(), Failed> {
     assert!(report.is_right(), "{report}\nwhat the services said is in {}", run.keep());
     println!("{report}");
     run.close().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_starts_before_the_servers_have_found_each_other_waits() -> Result<(), Failed> {
+    let binary = Binary::new(env!("CARGO_BIN_EXE_muster"))?;
+    let shape = Shape { nodes: 3, cells: 1, disks: false, past: 0 };
+    let mut cluster = Cluster::servers(binary, shape).await?;
+    // One of three answers nothing about a stream, for nobody leads there.
+    for node in 0..2 {
+        cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
+    }
+    cluster.start_all()?;
+    for name in ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "projector-1"] {
+        cluster.says(name, "the journal is unavailable").await?;
+    }
+    cluster.restart_servers(2).await?;
+    let asker = Asker::connect(&cluster.url(), "operator", &Arc::default()).await?;
+    cluster.serves(&asker).await?;
+    cluster.close().await
 }

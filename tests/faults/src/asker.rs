@@ -54,7 +54,7 @@ impl Asker {
 
     /// To ask questions with.
     #[must_use]
-    pub const fn client(&self) -> &Client {
+    pub const fn questions(&self) -> &Client {
         &self.questions
     }
 

@@ -71,7 +71,7 @@ fn note(found: &mut Found, holds: Result<()>) {
 /// Waits until what is desired is what the log says and what really runs.
 async fn quiet(cluster: &Cluster, asker: &Asker) -> Result<()> {
     until(QUIET, "everything is quiet, and what runs is what is desired", async || {
-        let client = asker.client();
+        let client = asker.questions();
         let row = client.cluster().await.map_err(Failed::at("cluster show"))?.row;
         let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
         so(present as usize == cluster.shape().cells, || format!("cells: {:?}", row.cells))?;

@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use rustix::process::Signal;
-use schemas::cluster::Role;
-use schemas::query::{CellState, ClusterRow};
-use serde_json::Value;
 use support::containers;
 use support::postgres::Postgres;
 use support::server::NatsServer;
 use tempfile::TempDir;
 use tokio::task::block_in_place;
 
-use crate::asker::Asker;
 use crate::disk::Disk;
 use crate::failed::{Failed, Result, so, until};
 use crate::past;
 use crate::program::{Binary, Program};
 use crate::proxy::Proxy;
+
+mod seen;
 
 /// How long a cluster may take until somebody leads and all cells are present. A log of a million entries is folded first.
 pub const READY: Duration = Duration::from_secs(300);
@@ -164,7 +162,7 @@ impl Cluster {
             other => return Err(Failed(format!("{other} is no service"))),
         };
         let url = self.proxies.get(name).map_or_else(|| self.url(), |proxy| proxy.url.clone());
-        let log = self.folder.path().join(format!("{name}.log"));
+        let log = self.log(name);
         let binary = self.binaries.get(name).unwrap_or(&self.binary);
         let program = binary.start(name, &url, &args, &log)?;
         self.programs.insert(name.to_owned(), program);
@@ -218,64 +216,6 @@ impl Cluster {
         self.binary.ask(&self.url(), args).await
     }
 
-    /// Up to which position the tables go.
-    ///
-    /// # Errors
-    /// Nobody answers, or there are none.
-    pub async fn projected(&self) -> Result<u64> {
-        let said = self.muster(&["projection", "list", "--database", &self.database(), "-o", "json"]).await?;
-        let rows: Value = serde_json::from_str(&said).map_err(Failed::at("projection list"))?;
-        let live = rows.as_array().into_iter().flatten().find(|row| row["state"] == "live");
-        live.and_then(|row| row["position"].as_u64()).ok_or_else(|| Failed(format!("no live tables: {said}")))
-    }
-
-    /// The service that leads in a role, or one that stands by.
-    ///
-    /// # Errors
-    /// Nobody answers, or there is none that was started here.
-    pub async fn find(&self, asker: &Asker, role: Role, leads: bool) -> Result<String> {
-        until(READY, &format!("a {role:?} is there, leading: {leads}"), async || {
-            let row = asker.client().cluster().await.map_err(Failed::at("cluster show"))?.row;
-            let services = row.services.rows.iter().filter(|row| row.role == role && row.leads == leads);
-            let pids: Vec<_> = services.filter_map(|row| i32::try_from(row.program.pid).ok()).collect();
-            let found = self.programs.iter().find(|(_, program)| pids.contains(&program.pid()));
-            found.map(|(name, _)| name.clone()).ok_or_else(|| Failed(format!("{:?}", row.services)))
-        })
-        .await
-    }
-
-    /// Waits until everybody serves: somebody leads in each role, somebody stands by, all cells are present.
-    ///
-    /// # Errors
-    /// It doesn't come to that.
-    pub async fn serves(&mut self, asker: &Asker) -> Result<()> {
-        let looked = until(READY, "every service is there", async || {
-            let ended = self.all_run();
-            if ended.is_err() {
-                return Ok(ended);
-            }
-            let row = asker.client().cluster().await.map_err(Failed::at("cluster show"))?.row;
-            self.are_all_in(&row).map(Ok)
-        });
-        looked.await?
-    }
-
-    /// That a row has everybody.
-    fn are_all_in(&self, row: &ClusterRow) -> Result<()> {
-        for role in [Role::Bbs, Role::Auctioneer] {
-            let beating: Vec<_> = row.services.rows.iter().filter(|row| row.role == role).collect();
-            let led = beating.iter().filter(|row| row.leads).count() == 1;
-            let ours = beating.iter().filter(|row| self.has(row.program.pid)).count();
-            so(led && ours == PER_ROLE, || format!("{role:?}: {beating:?}"))?;
-        }
-        let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
-        so(present as usize == self.shape.cells, || format!("cells: {:?}", row.cells))
-    }
-
-    fn has(&self, pid: u32) -> bool {
-        self.programs.values().any(|program| u32::try_from(program.pid()) == Ok(pid))
-    }
-
     /// Starts the first so many servers again, side by side: one of several is well only when others are there.
     ///
     /// # Errors
@@ -315,22 +255,9 @@ impl Cluster {
         self.programs.remove(name).ok_or_else(|| Failed(format!("{name} doesn't run")))
     }
 
-    /// That every service runs: none has ended by itself.
-    ///
-    /// # Errors
-    /// One has: the end of its log says why.
-    pub fn all_run(&mut self) -> Result<()> {
-        for (name, program) in &mut self.programs {
-            if let Some(status) = program.ended()? {
-                let log = self.folder.path().join(format!("{name}.log"));
-                let said = std::fs::read(&log).map_err(Failed::at(log.display()))?;
-                let said = String::from_utf8_lossy(&said);
-                let last: Vec<_> = said.lines().rev().take(10).collect();
-                let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                return Err(Failed(format!("{name} has ended with {status}:\n{last}")));
-            }
-        }
-        Ok(())
+    /// Where a service says what it says.
+    fn log(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.log"))
     }
 
     /// The network of a rep.

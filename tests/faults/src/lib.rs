@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `fault.rs` | every fault: its name, what it does, how it is undone |
 //! | `strike.rs` | faults as they are done |
-//! | `cluster.rs` | servers, services, and the folder with all that lives in it |
+//! | `cluster.rs` | servers, services, and the folder with all that lives in it; what is seen of them |
 //! | `disk.rs` | a disk that can be full and lose its power |
 //! | `proxy.rs` | the network of a rep |
 //! | `program.rs` | `muster`: services and commands |

@@ -35,7 +35,7 @@ async fn probe(asker: &Asker, ran: &Path, number: usize) -> Result<u64> {
     asker.desire(work::sleeper(guid.as_str(), 1, 0)?).await?;
     let task = work::task_guid(&format!("probe-{number}"))?;
     asker.run(work::task(&task, ran, "0")?).await?;
-    let client = asker.client();
+    let client = asker.questions();
     until(SERVED, "a new instance runs", async || {
         let rows =
             client.instances(&Only::process(guid.clone())).await.map_err(Failed::at("instances"))?.rows;
