@@ -175,6 +175,7 @@ mod tests {
             "first-id" => ["100000", "200000"],
             "log-format" => ["text", "json"],
             "metrics" => ["127.0.0.1:9464", "[::1]:1"],
+            "role" => ["bbs", "rep"],
             "otlp" => ["http://a/v1/traces", "https://b/v1/traces"],
             _ => ["7", "8"],
         }
