@@ -1,7 +1,6 @@
 //! Real processes under load, each killed in its turn: nothing that was acknowledged is lost, nothing runs twice, and
 //! everything is well again. The long version is `cargo run --release -p faults`; what is printed is seen with
 //! `cargo test -p muster --test faults -- --nocapture`.
-#![expect(clippy::print_stdout, reason = "a test tells what it saw")]
 
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::failed::{Failed, Result};
 
-/// How long a command may take at the most.
-const ENDS: Duration = Duration::from_secs(300);
+/// How long a command may take at the most: a log of a million entries is imported, exported, verified.
+const ENDS: Duration = Duration::from_secs(1_800);
 /// How long a service may take to stop by itself.
 const STOPS: Duration = Duration::from_secs(60);
 
