@@ -1,5 +1,5 @@
 //! Actions: what a container runs, as a tree (`reference` of Diego's models: run, timeout, try, parallel, serial,
-//! codependent, emit progress).
+//! codependent, emit progress, download, upload).
 
 use ecow::EcoString;
 use schemars::JsonSchema;
@@ -28,6 +28,10 @@ pub enum Action {
     Codependent(Group),
     /// Writes a line to the log before and after its action.
     EmitProgress(EmitProgress),
+    /// Fetches an archive and unpacks it.
+    Download(Download),
+    /// Sends a file.
+    Upload(Upload),
 }
 
 /// A program to run.
@@ -50,6 +54,97 @@ pub struct Run {
     pub suppress_log_output: bool,
     /// Who runs it, as a user of the container by name or number, with `:GROUP` behind it or not; empty: who owns its work
     /// directory. Where containers have no users of their own it is the cell's user in any case.
+    #[serde(default)]
+    pub user: String,
+    /// What its lines in the log are told as; empty: as the definition says.
+    #[serde(default)]
+    pub log_source: String,
+    /// What it may take of the system.
+    #[serde(default)]
+    pub resource_limits: ResourceLimits,
+}
+
+/// What a program may take of the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceLimits {
+    /// How many files it may have open; none: as many as its cell lets it.
+    #[serde(default)]
+    pub nofile: Option<u64>,
+}
+
+/// An archive to fetch and unpack: tar, tar with gzip or zip, whatever it is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Download {
+    /// What it is called in the log; empty: the log tells nothing of it.
+    #[serde(default)]
+    pub artifact: String,
+    /// Where it is, as a URL of http or https.
+    pub from: Secret,
+    /// The folder that it is unpacked into, made if there is none: relative to the work directory, or a path of a container
+    /// that has a file system of its own.
+    pub to: String,
+    /// By which the cell keeps it for the next download of the same key in the same domain; empty: it isn't kept.
+    #[serde(default)]
+    pub cache_key: String,
+    /// What its lines in the log are told as; empty: as the definition says.
+    #[serde(default)]
+    pub log_source: String,
+    /// Who owns what is unpacked, as a run's `user`.
+    #[serde(default)]
+    pub user: String,
+    /// How it is checked; none: it isn't.
+    #[serde(default)]
+    pub checksum_algorithm: Option<ChecksumAlgorithm>,
+    /// What must come out, in hexadecimal digits.
+    #[serde(default)]
+    pub checksum_value: String,
+}
+
+/// How an archive is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ChecksumAlgorithm {
+    /// MD5: tells damage, and no malice.
+    Md5,
+    /// SHA-1: the same.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+}
+
+impl ChecksumAlgorithm {
+    /// All of them by name.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("md5", Self::Md5), ("sha1", Self::Sha1), ("sha256", Self::Sha256)];
+
+    /// Hexadecimal digits of what comes out.
+    #[must_use]
+    pub const fn digits(self) -> usize {
+        match self {
+            Self::Md5 => 32,
+            Self::Sha1 => 40,
+            Self::Sha256 => 64,
+        }
+    }
+}
+
+/// A file to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upload {
+    /// What it is called in the log; empty: the log tells nothing of it.
+    #[serde(default)]
+    pub artifact: String,
+    /// The file: relative to the work directory, or a path of a container that has a file system of its own.
+    pub from: String,
+    /// Where it is posted to, as a URL of http or https.
+    pub to: Secret,
+    /// What its lines in the log are told as; empty: as the definition says.
+    #[serde(default)]
+    pub log_source: String,
+    /// Who reads it, as a run's `user`.
     #[serde(default)]
     pub user: String,
 }
@@ -95,6 +190,9 @@ pub struct EmitProgress {
     /// Written before the reason when it failed; empty: nothing.
     #[serde(default)]
     pub failure_message_prefix: String,
+    /// What these lines are told as; empty: as the definition says.
+    #[serde(default)]
+    pub log_source: String,
 }
 
 /// An environment variable.
@@ -241,7 +339,9 @@ enum Node {
     Parallel(u32),
     Serial(u32),
     Codependent(u32),
-    EmitProgress(String, String, String),
+    EmitProgress([String; 4]),
+    Download(Box<Download>),
+    Upload(Box<Upload>),
 }
 
 /// The nodes of a tree: no more of them are read than a tree may have, whatever a message announces.
@@ -310,12 +410,13 @@ impl Action {
                 start_message,
                 success_message,
                 failure_message_prefix,
-                ..
+                log_source,
+                action: _,
             }) => Node::EmitProgress(
-                start_message.clone(),
-                success_message.clone(),
-                failure_message_prefix.clone(),
+                [start_message, success_message, failure_message_prefix, log_source].map(String::clone),
             ),
+            Self::Download(download) => Node::Download(Box::new(download.clone())),
+            Self::Upload(upload) => Node::Upload(Box::new(upload.clone())),
         });
         for child in self.children() {
             child.flatten(row);
@@ -338,15 +439,18 @@ impl Action {
             Node::Parallel(count) => Self::Parallel(many(nodes, count)?),
             Node::Serial(count) => Self::Serial(many(nodes, count)?),
             Node::Codependent(count) => Self::Codependent(many(nodes, count)?),
-            Node::EmitProgress(start_message, success_message, failure_message_prefix) => {
+            Node::EmitProgress([start_message, success_message, failure_message_prefix, log_source]) => {
                 let action = one(nodes)?;
                 Self::EmitProgress(EmitProgress {
                     action,
                     start_message,
                     success_message,
                     failure_message_prefix,
+                    log_source,
                 })
             }
+            Node::Download(download) => Self::Download(*download),
+            Node::Upload(upload) => Self::Upload(*upload),
         })
     }
 
@@ -354,7 +458,7 @@ impl Action {
     #[must_use]
     pub fn children(&self) -> &[Self] {
         match self {
-            Self::Run(_) => &[],
+            Self::Run(_) | Self::Download(_) | Self::Upload(_) => &[],
             Self::Timeout(Timeout { action, .. })
             | Self::Try(Try { action })
             | Self::EmitProgress(EmitProgress { action, .. }) => std::slice::from_ref(action),
@@ -365,7 +469,7 @@ impl Action {
     /// The actions directly below this one, to change them.
     pub fn children_mut(&mut self) -> &mut [Self] {
         match self {
-            Self::Run(_) => &mut [],
+            Self::Run(_) | Self::Download(_) | Self::Upload(_) => &mut [],
             Self::Timeout(Timeout { action, .. })
             | Self::Try(Try { action })
             | Self::EmitProgress(EmitProgress { action, .. }) => std::slice::from_mut(action),
@@ -394,6 +498,10 @@ impl Action {
         let path = format!("{path}.{}", self.word());
         match self {
             Self::Run(run) => run.faults(&path, faults),
+            Self::Download(Download { to: inside, .. }) | Self::Upload(Upload { from: inside, .. }) => {
+                let field = if matches!(self, Self::Download(_)) { "to" } else { "from" };
+                faults.extend(path_fault(inside).map(|fault| (format!("{path}.{field}"), fault.to_owned())));
+            }
             Self::Timeout(timeout) => {
                 if timeout.timeout_ms == 0 {
                     faults.push((format!("{path}.timeout_ms"), "must be at least 1".into()));
@@ -425,7 +533,64 @@ impl Action {
             Self::Serial(_) => "serial",
             Self::Codependent(_) => "codependent",
             Self::EmitProgress(_) => "emit_progress",
+            Self::Download(_) => "download",
+            Self::Upload(_) => "upload",
         }
+    }
+
+    /// Whether anything of it names a file by a path of the container's own file system.
+    #[must_use]
+    pub fn needs_own_files(&self) -> bool {
+        match self {
+            Self::Download(Download { to: path, .. }) | Self::Upload(Upload { from: path, .. }) => {
+                path.starts_with('/')
+            }
+            Self::Run(_)
+            | Self::Timeout(_)
+            | Self::Try(_)
+            | Self::Parallel(_)
+            | Self::Serial(_)
+            | Self::Codependent(_)
+            | Self::EmitProgress(_) => self.children().iter().any(Self::needs_own_files),
+        }
+    }
+
+    /// Gives everything of it that is fetched or sent, from left to right. Depth is bounded by what specs and messages may have.
+    pub fn transfers<'a>(&'a self, give: &mut impl FnMut(Transfer<'a>)) {
+        match self {
+            Self::Download(download) => give(Transfer::Download(download)),
+            Self::Upload(upload) => give(Transfer::Upload(upload)),
+            Self::Run(_)
+            | Self::Timeout(_)
+            | Self::Try(_)
+            | Self::Parallel(_)
+            | Self::Serial(_)
+            | Self::Codependent(_)
+            | Self::EmitProgress(_) => self.children().iter().for_each(|child| child.transfers(give)),
+        }
+    }
+}
+
+/// Something that is fetched or sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer<'a> {
+    /// It is fetched.
+    Download(&'a Download),
+    /// It is sent.
+    Upload(&'a Upload),
+}
+
+/// What is wrong with the path of a file of a container.
+#[must_use]
+pub fn path_fault(path: &str) -> Option<&'static str> {
+    if path.is_empty() {
+        Some("must name a path")
+    } else if path.split('/').any(|part| part == "..") {
+        Some("must not lead upwards")
+    } else if path.contains('\0') {
+        Some("must not contain NUL")
+    } else {
+        None
     }
 }
 

@@ -147,6 +147,8 @@ pub enum RepVerb {
     Logs,
     /// Asks what a container's monitor found out.
     Health,
+    /// Asks what is in a container's work directory.
+    Files,
 }
 
 /// What an auctioneer reports to the BBS.
@@ -184,6 +186,8 @@ pub enum QueryVerb {
     InstanceLogs,
     /// What the monitor of an instance found out.
     InstanceHealth,
+    /// What is in the work directory of an instance.
+    InstanceFiles,
     /// Tasks.
     TaskList,
     /// One task.
@@ -316,7 +320,7 @@ impl OperatorVerb {
 
 impl RepVerb {
     /// Every one of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Perform,
         Self::Stop,
         Self::Cancel,
@@ -326,6 +330,7 @@ impl RepVerb {
         Self::Dismiss,
         Self::Logs,
         Self::Health,
+        Self::Files,
     ];
 
     /// As it stands in the subject.
@@ -341,6 +346,7 @@ impl RepVerb {
             Self::Dismiss => "dismiss",
             Self::Logs => "logs",
             Self::Health => "health",
+            Self::Files => "files",
         }
     }
 }
@@ -384,7 +390,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -392,6 +398,7 @@ impl QueryVerb {
         Self::InstanceEnded,
         Self::InstanceLogs,
         Self::InstanceHealth,
+        Self::InstanceFiles,
         Self::TaskList,
         Self::TaskShow,
         Self::TaskEnded,
@@ -424,6 +431,7 @@ impl QueryVerb {
             Self::InstanceEnded => ("instance", "ended"),
             Self::InstanceLogs => ("instance", "logs"),
             Self::InstanceHealth => ("instance", "health"),
+            Self::InstanceFiles => ("instance", "files"),
             Self::TaskList => ("task", "list"),
             Self::TaskShow => ("task", "show"),
             Self::TaskEnded => ("task", "ended"),

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::action::{Action, Variable};
+use crate::action::{Action, Download, Variable};
 use crate::names::{DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::policy::Policies;
 use crate::rank::Priority;
@@ -52,14 +52,26 @@ pub struct Definition {
     pub sandbox: Option<Arc<Sandbox>>,
 }
 
-/// What of a container's surroundings is not as usual (docs/model.md, "Isolation").
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+/// What of a container's surroundings is not as usual (docs/model.md, "Isolation" and "Containers").
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sandbox {
     /// The file system that it gets: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a folder of the cell's;
     /// empty: what programs need of the host's.
     pub root_fs: String,
     /// The network that it is in.
     pub network: Network,
+    /// Archives that are fetched and unpacked before anything runs, all at once.
+    #[serde(default)]
+    pub cached_dependencies: Vec<Download>,
+    /// Whose log its lines are part of: a label, empty if there is none.
+    #[serde(default)]
+    pub log_guid: String,
+    /// What its lines in the log are told as; empty: they say of no source.
+    #[serde(default)]
+    pub log_source: String,
+    /// Whose metrics its metrics are: a label, empty if there is none.
+    #[serde(default)]
+    pub metrics_guid: String,
 }
 
 impl Sandbox {

@@ -379,14 +379,15 @@ impl<'p> Fields<'p> {
         self.or(name, None, |field| take(field).map(Some))
     }
 
-    /// Notes what is left: fields that are known and not honoured, by name with advice, and unknown ones with the
-    /// known name that is nearest.
+    /// Notes what is left: fields that are known and not honoured, by name with advice, unless they ask for nothing, and
+    /// unknown ones with the known name that is nearest.
     pub(crate) fn finish(self, not_honoured: &[(&str, &str)]) {
-        for name in self.left.keys() {
+        for (name, value) in &self.left {
             let refused = not_honoured.iter().find(|(known, _)| known == name);
             let problem = match (refused, nearest(name, &self.known)) {
+                (Some(_), _) if asks_for_nothing(value) => continue,
                 (Some((_, "")), _) => "is not honoured yet".to_owned(),
-                (Some((_, advice)), _) => format!("is not honoured yet: {advice}"),
+                (Some((_, advice)), _) => format!("is not honoured: {advice}"),
                 (None, Some(near)) => format!("is unknown: did you mean {near}?"),
                 (None, None) => "is unknown".to_owned(),
             };
@@ -401,6 +402,18 @@ impl<'p> Fields<'p> {
             (name, Field::new(value, path, self.problems))
         });
         entries.collect()
+    }
+}
+
+/// Whether a value is what stands for a field that nobody gave.
+fn asks_for_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.values().all(asks_for_nothing),
     }
 }
 

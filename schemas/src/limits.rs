@@ -90,6 +90,18 @@ pub const DURATION_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 pub const PATH_BYTES: usize = 4096;
 /// Longest name of who runs a program, with its group, in bytes.
 pub const USER_BYTES: usize = 256;
+/// Longest label, as a source or guid of logs, and longest name of an artifact, in bytes.
+pub const LABEL_BYTES: usize = 256;
+/// Longest key by which cells keep an artifact, in bytes.
+pub const CACHE_KEY_BYTES: usize = 1024;
+/// Most archives that a definition has fetched before anything runs.
+pub const CACHED_DEPENDENCIES: usize = 64;
+/// Entries of a folder of a container that one answer shows.
+pub const FILE_ENTRIES: usize = 1_000;
+/// Bytes of a file of a container in one answer.
+pub const FILE_BYTES: usize = 256 * 1024;
+/// Most files that a program may be allowed to have open.
+pub const NOFILE: u64 = 1 << 20;
 /// Longest URL, in bytes.
 pub const URL_BYTES: usize = 8 * 1024;
 /// Entries that wait to be told to the log of a BBS's program and to a collector of traces; more are left out.

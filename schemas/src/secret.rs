@@ -6,9 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::action::{Action, Secret, Variable};
+use crate::action::{Action, Download, Secret, Upload, Variable};
 use crate::container::{Recipe, WorkKey};
-use crate::definition::{Definition, TaskDefinition};
+use crate::definition::{Definition, Sandbox, TaskDefinition};
 use crate::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::refusal::BadField;
 
@@ -75,6 +75,8 @@ pub enum Purpose {
     Variable(String),
     /// The URL to which a completed task is posted.
     CallbackUrl,
+    /// The URL of something that is fetched or sent.
+    ArtifactUrl,
 }
 
 impl fmt::Display for Purpose {
@@ -82,6 +84,7 @@ impl fmt::Display for Purpose {
         match self {
             Self::Variable(name) => f.write_str(name),
             Self::CallbackUrl => f.write_str("completion_callback_url"),
+            Self::ArtifactUrl => f.write_str("the URL of an artifact"),
         }
     }
 }
@@ -104,6 +107,7 @@ impl Place {
         let (purpose, name) = match &self.purpose {
             Purpose::Variable(name) => ("variable", name.as_str()),
             Purpose::CallbackUrl => ("callback", ""),
+            Purpose::ArtifactUrl => ("artifact", ""),
         };
         let parts = [self.domain.as_str(), self.owner.kind(), self.owner.guid(), purpose, name];
         parts.join("\0").into_bytes()
@@ -160,37 +164,80 @@ fn of_action<'a>(action: &'a Action, found: &mut Vec<&'a Variable>) {
 pub fn variables_mut(recipe: &mut Recipe) -> Vec<&mut Variable> {
     let mut found: Vec<&mut Variable> = recipe.environment_variables.iter_mut().collect();
     for action in recipe.setup.iter_mut().chain([&mut recipe.action]).chain(&mut recipe.monitor) {
-        in_action(action, &mut |variable| found.push(variable));
+        in_action(action, &mut |slot| match slot {
+            Slot::Variable(variable) => found.push(variable),
+            // A shim knows no URL: its cell fetches and sends.
+            Slot::Url(..) => {}
+        });
     }
     found
 }
 
-/// Gives each environment variable of an action. Depth is bounded by what specs and messages may have.
-pub(crate) fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(&'a mut Variable)) {
-    if let Action::Run(run) = action {
-        return run.env.iter_mut().for_each(give);
-    }
-    action.children_mut().iter_mut().for_each(|child| in_action(child, give));
+/// A value of an action that may be secret.
+pub(crate) enum Slot<'a> {
+    /// An environment variable.
+    Variable(&'a mut Variable),
+    /// The URL of something that is fetched or sent, in the field of this name.
+    Url(&'static str, &'a mut Secret),
 }
 
-/// Notes each variable whose value is secret.
-fn note<'a>(field: &str, variables: impl IntoIterator<Item = &'a mut Variable>, found: &mut Vec<Found<'a>>) {
-    for Variable { name, value } in variables.into_iter().filter(|one| one.value.plain().is_none()) {
+/// Gives each of them. Depth is bounded by what specs and messages may have.
+pub(crate) fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(Slot<'a>)) {
+    match action {
+        Action::Run(run) => run.env.iter_mut().for_each(|variable| give(Slot::Variable(variable))),
+        Action::Download(Download { from, .. }) => give(Slot::Url("from", from)),
+        Action::Upload(Upload { to, .. }) => give(Slot::Url("to", to)),
+        Action::Timeout(_)
+        | Action::Try(_)
+        | Action::Parallel(_)
+        | Action::Serial(_)
+        | Action::Codependent(_)
+        | Action::EmitProgress(_) => {
+            action.children_mut().iter_mut().for_each(|child| in_action(child, give));
+        }
+    }
+}
+
+/// Notes a variable whose value is secret.
+fn note<'a>(field: &str, variable: &'a mut Variable, found: &mut Vec<Found<'a>>) {
+    let Variable { name, value } = variable;
+    if value.plain().is_none() {
         found.push((format!("{field}.{name}"), Purpose::Variable(name.to_string()), value));
     }
 }
 
+/// Notes a URL that is secret.
+fn note_url<'a>(field: &str, name: &str, url: &'a mut Secret, found: &mut Vec<Found<'a>>) {
+    if url.plain().is_none() {
+        found.push((format!("{field}.{name}"), Purpose::ArtifactUrl, url));
+    }
+}
+
+fn note_all<'a>(field: &str, variables: &'a mut [Variable], found: &mut Vec<Found<'a>>) {
+    variables.iter_mut().for_each(|variable| note(field, variable, found));
+}
+
 fn note_action<'a>(field: &str, action: &'a mut Action, found: &mut Vec<Found<'a>>) {
-    let mut all = vec![];
-    in_action(action, &mut |variable| all.push(variable));
-    note(&format!("{field}.env"), all, found);
+    in_action(action, &mut |slot| match slot {
+        Slot::Variable(variable) => note(&format!("{field}.env"), variable, found),
+        Slot::Url(name, url) => note_url(field, name, url, found),
+    });
+}
+
+/// Notes the URLs that are secret of what is fetched before anything runs.
+fn note_dependencies<'a>(sandbox: Option<&'a mut Arc<Sandbox>>, found: &mut Vec<Found<'a>>) {
+    let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.cached_dependencies.is_empty()) else { return };
+    for (at, download) in Arc::make_mut(sandbox).cached_dependencies.iter_mut().enumerate() {
+        note_url(&format!("cached_dependencies[{at}]"), "from", &mut download.from, found);
+    }
 }
 
 /// All that is secret of a definition.
 pub(crate) fn in_definition(definition: &mut Arc<Definition>) -> Vec<Found<'_>> {
-    let Definition { environment_variables, setup, action, monitor, .. } = Arc::make_mut(definition);
+    let Definition { environment_variables, setup, action, monitor, sandbox, .. } = Arc::make_mut(definition);
     let mut found = vec![];
-    note("environment_variables", environment_variables, &mut found);
+    note_all("environment_variables", environment_variables, &mut found);
+    note_dependencies(sandbox.as_mut(), &mut found);
     for (field, action) in
         [("setup", setup.as_mut()), ("action", Some(action)), ("monitor", monitor.as_mut())]
     {
@@ -203,10 +250,11 @@ pub(crate) fn in_definition(definition: &mut Arc<Definition>) -> Vec<Found<'_>> 
 
 /// All that is secret of what a task runs.
 pub(crate) fn in_task(definition: &mut Arc<TaskDefinition>) -> Vec<Found<'_>> {
-    let TaskDefinition { environment_variables, action, completion_callback_url, .. } =
+    let TaskDefinition { environment_variables, action, completion_callback_url, sandbox, .. } =
         Arc::make_mut(definition);
     let mut found = vec![];
-    note("environment_variables", environment_variables, &mut found);
+    note_all("environment_variables", environment_variables, &mut found);
+    note_dependencies(sandbox.as_mut(), &mut found);
     note_action("action", action, &mut found);
     let url = completion_callback_url.as_mut().filter(|url| url.plain().is_none());
     found.extend(url.map(|url| ("completion_callback_url".to_owned(), Purpose::CallbackUrl, url)));

@@ -1,5 +1,5 @@
 //! Sight: whose environment somebody may read. What is desired is shown to everybody who may ask, and the values of its
-//! environment, and the URL that is called when a task has completed, to who is of its domain (docs/operations.md, "What a
+//! environment, and the URLs that are called or fetched from, to who is of its domain (docs/operations.md, "What a
 //! client sees of others").
 
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, Sealed, Secret, Variable};
-use crate::definition::{Definition, TaskDefinition};
+use crate::definition::{Definition, Sandbox, TaskDefinition};
 use crate::entry::{Aggregate, Entry, Event};
 use crate::names::Domain;
-use crate::secret::in_action;
+use crate::secret::{Slot, in_action};
 use crate::{desired, parameterised, periodic, task};
 
 /// What stands where a key would, of a value that is there and not shown.
@@ -102,7 +102,16 @@ fn hide(value: &mut Secret) {
 }
 
 fn hide_action(action: &mut Action) {
-    in_action(action, &mut |Variable { value, .. }| hide(value));
+    in_action(action, &mut |slot| match slot {
+        Slot::Variable(Variable { value, .. }) => hide(value),
+        Slot::Url(_, url) => hide(url),
+    });
+}
+
+/// Hides where what is fetched before anything runs comes from.
+fn hide_dependencies(sandbox: Option<&mut Arc<Sandbox>>) {
+    let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.cached_dependencies.is_empty()) else { return };
+    Arc::make_mut(sandbox).cached_dependencies.iter_mut().for_each(|download| hide(&mut download.from));
 }
 
 fn hide_variables(variables: &mut [Variable]) {
@@ -111,6 +120,7 @@ fn hide_variables(variables: &mut [Variable]) {
 
 fn hide_definition(definition: &mut Definition) {
     hide_variables(&mut definition.environment_variables);
+    hide_dependencies(definition.sandbox.as_mut());
     let Definition { setup, action, monitor, .. } = definition;
     for action in setup.iter_mut().chain([action]).chain(monitor) {
         hide_action(Arc::make_mut(action));
@@ -119,6 +129,7 @@ fn hide_definition(definition: &mut Definition) {
 
 fn hide_task(definition: &mut TaskDefinition) {
     hide_variables(&mut definition.environment_variables);
+    hide_dependencies(definition.sandbox.as_mut());
     hide_action(&mut definition.action);
     definition.completion_callback_url.iter_mut().for_each(hide);
 }

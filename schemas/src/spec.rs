@@ -8,8 +8,8 @@
 //! | [`client_command`] | a client's message: envelope and body |
 //! | [`to_seal`] | what a client asks to have sealed |
 //!
-//! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name: nobody
-//! shall believe that it has an effect.
+//! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name, unless it asks for
+//! nothing: nobody shall believe that it has an effect.
 
 mod actions;
 mod commands;
@@ -19,6 +19,7 @@ mod policies;
 mod rules;
 mod sandbox;
 mod sealing;
+mod transfers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use serde_json::{Map, Value, json};
 use crate::action::{Secret, Variable};
 use crate::definition::{
     DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic,
-    DesiredTask, Mode, Placement, Routes, TaskDefinition,
+    DesiredTask, Mode, Placement, Routes, Sandbox, TaskDefinition,
 };
 use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
 use crate::limits;
@@ -44,29 +45,23 @@ pub use commands::{ClientCommand, PeriodicAsk, client_command};
 pub use parameterised::payload;
 pub use sealing::{item, item_to_json, to_seal};
 
-/// What Diego's LRPs and tasks have and Muster doesn't honour yet, with what to do instead.
+/// What Diego's LRPs and tasks have and Muster doesn't honour, with why, or what to do instead.
 const NOT_HONOURED: &[(&str, &str)] = &[
-    ("cached_dependencies", ""),
-    ("certificate_properties", ""),
+    ("certificate_properties", "containers get no certificates"),
     ("check_definition", "use monitor"),
-    ("egress_rules", "a container shares its host's network, or has one that leads nowhere"),
-    ("image_layers", ""),
-    ("image_password", ""),
-    ("image_username", ""),
-    ("legacy_download_user", ""),
-    ("log_guid", ""),
-    ("log_rate_limit", ""),
-    ("log_source", ""),
-    ("max_pids", ""),
+    ("image_layers", "use cached_dependencies, or a download in setup"),
+    ("image_password", "images come from folders of the cell, not from a registry"),
+    ("image_username", "images come from folders of the cell, not from a registry"),
+    ("log_rate_limit", "a log is limited by its size"),
+    ("max_pids", "a cell limits the processes of each container"),
     ("metric_tags", ""),
-    ("metrics_guid", ""),
-    ("privileged", ""),
-    ("sidecars", ""),
+    ("privileged", "no container has rights on its host"),
+    ("sidecars", "use codependent"),
     ("start_timeout_s", "use start_timeout_ms"),
-    ("trusted_system_certificates_path", ""),
-    ("update_strategy", ""),
-    ("volume_mounted_files", ""),
-    ("volume_mounts", ""),
+    ("trusted_system_certificates_path", "a container sees those of its file system"),
+    ("update_strategy", "use policies"),
+    ("volume_mounted_files", "no files are mounted into a container"),
+    ("volume_mounts", "there are no volumes"),
 ];
 
 /// One thing that a file holds.
@@ -186,12 +181,18 @@ pub fn whole_to_json(lrp: &DesiredLrp) -> Value {
 
 /// A definition as an update gives it.
 fn definition_to_json(definition: &Definition) -> Value {
+    let (dependencies, download_user) = dependencies_of(definition.sandbox.as_deref());
     compact(json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
         "isolation": sandbox::walls_to_json(&definition.constraint.walls),
         "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
         "network": sandbox::network_of(definition.sandbox.as_deref()),
+        "cached_dependencies": dependencies,
+        "legacy_download_user": download_user,
+        "log_guid": definition.sandbox.as_deref().map(|sandbox| &sandbox.log_guid),
+        "log_source": definition.sandbox.as_deref().map(|sandbox| &sandbox.log_source),
+        "metrics_guid": definition.sandbox.as_deref().map(|sandbox| &sandbox.metrics_guid),
         "constraints": rules::constraints_to_json(&definition.constraint),
         "affinities": rules::affinities_to_json(&definition.constraint),
         "spread": rules::spread_to_json(&definition.constraint),
@@ -234,12 +235,18 @@ pub fn parameterised_to_json(parameterised: &DesiredParameterised) -> Value {
 
 /// What a task runs, as a task, a periodic or a parameterised task gives it.
 fn task_definition_to_json(definition: &TaskDefinition) -> Value {
+    let (dependencies, download_user) = dependencies_of(definition.sandbox.as_deref());
     json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
         "isolation": sandbox::walls_to_json(&definition.constraint.walls),
         "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
         "network": sandbox::network_of(definition.sandbox.as_deref()),
+        "cached_dependencies": dependencies,
+        "legacy_download_user": download_user,
+        "log_guid": definition.sandbox.as_deref().map(|sandbox| &sandbox.log_guid),
+        "log_source": definition.sandbox.as_deref().map(|sandbox| &sandbox.log_source),
+        "metrics_guid": definition.sandbox.as_deref().map(|sandbox| &sandbox.metrics_guid),
         "constraints": rules::constraints_to_json(&definition.constraint),
         "affinities": rules::affinities_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
@@ -254,6 +261,11 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
         "placement": definition.placement,
         "grace_period_ms": definition.grace_period_ms,
     })
+}
+
+/// What is fetched before anything runs, and who owns it.
+fn dependencies_of(sandbox: Option<&Sandbox>) -> (Value, Option<&str>) {
+    transfers::dependencies_to_json(sandbox.map_or(&[][..], |sandbox| &sandbox.cached_dependencies))
 }
 
 /// Routing data as clients write it: for each router its JSON.
@@ -447,13 +459,14 @@ fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
     let cpu_weight = fields.or("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
     let ports = fields.or("ports", vec![], take_ports);
     let grace_period_ms = take_grace(fields);
-    let sandbox = sandbox::take(fields);
+    let (sandbox, setup, action, monitor) = (sandbox::take(fields), setup?, action?, monitor?);
+    let actions = setup.iter().chain([&action]).chain(&monitor);
     Some(Definition {
-        constraint: Arc::new(sandbox::walled(constraint?, sandbox.as_ref()?.as_ref())),
+        constraint: Arc::new(sandbox::walled(constraint?, sandbox.as_ref()?.as_ref(), actions, false)),
         environment_variables: environment_variables?,
-        setup: setup?.map(Arc::new),
-        action: Arc::new(action?),
-        monitor: monitor?.map(Arc::new),
+        setup: setup.map(Arc::new),
+        action: Arc::new(action),
+        monitor: monitor.map(Arc::new),
         start_timeout_ms: start_timeout_ms?,
         memory_mb: memory_mb?,
         disk_mb: disk_mb?,
@@ -493,11 +506,16 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
     let priority = fields.or("priority", Priority::default(), take_priority);
     let placement = fields.or("placement", Placement::Fail, take_placement);
     let grace_period_ms = take_grace(fields);
-    let sandbox = sandbox::take(fields);
+    let (sandbox, action) = (sandbox::take(fields), action?);
     Some(TaskDefinition {
-        constraint: sandbox::walled(constraint?, sandbox.as_ref()?.as_ref()),
+        constraint: sandbox::walled(
+            constraint?,
+            sandbox.as_ref()?.as_ref(),
+            [&action],
+            result_file.as_ref()?.starts_with('/'),
+        ),
         environment_variables: environment_variables?,
-        action: action?,
+        action,
         memory_mb: memory_mb?,
         disk_mb: disk_mb?,
         cpu_weight: cpu_weight?,
@@ -596,12 +614,19 @@ fn take_routes(field: Field<'_>) -> Option<Routes> {
     Some(routes)
 }
 
-/// A file below the container's work directory: nothing else of the cell can be read as a result.
+/// Where a result may be that is named by a path from the root: only containers with files of their own have these.
+const RESULTS: [&str; 3] = ["/tmp/", "/var/tmp/", "/home/vcap/"];
+
+/// A file that the container may write: nothing else of the cell can be read as a result.
 fn take_result_file(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let file = field.text(limits::PATH_BYTES)?;
-    if file.starts_with('/') || file.split('/').any(|part| part == "..") {
-        problems.note(path, "must be relative to the work directory and not lead out of it");
+    let is_elsewhere = file.starts_with('/') && !RESULTS.iter().any(|folder| file.starts_with(folder));
+    if is_elsewhere || file.split('/').any(|part| part == "..") {
+        problems.note(
+            path,
+            "must be relative to the work directory, or in /tmp or /home/vcap, and not lead out of it",
+        );
         return None;
     }
     Some(file)

@@ -251,7 +251,7 @@ fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> 
 }
 
 /// The schema's number, and the length and the checksum of every message as postcard.
-const PINNED: (u64, usize, u64) = (2, 5_929, 0x13d8_13d8_4d87_c683);
+const PINNED: (u64, usize, u64) = (3, 6_945, 0xdf57_d32a_9073_bbdc);
 
 #[test]
 fn every_message_travels_and_looks_as_its_schema_says() {

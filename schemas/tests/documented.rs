@@ -16,8 +16,9 @@ use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
-    InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
+    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Files, Filter,
+    InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, ReadLogs, Show,
+    StatusRow, TaskRow,
 };
 use schemas::refusal::{Class, Code};
 use schemas::spec::{self, ClientCommand, client_command};
@@ -121,6 +122,7 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::InstanceEnded => (schemas.of::<Filter>(), page_of(schemas.of::<EndedInstanceRow>())),
             QueryVerb::TaskEnded => (schemas.of::<Filter>(), page_of(schemas.of::<EndedTaskRow>())),
             QueryVerb::InstanceLogs | QueryVerb::TaskLogs => (schemas.of::<ReadLogs>(), schemas.of::<Logs>()),
+            QueryVerb::InstanceFiles => (schemas.of::<ReadFiles>(), schemas.of::<Files>()),
             QueryVerb::InstanceHealth => (schemas.of::<Show>(), list_of(&schemas.of::<ContainerHealth>())),
             QueryVerb::TaskList => (schemas.of::<Filter>(), page_of(schemas.of::<TaskRow>())),
             QueryVerb::TaskShow => (schemas.of::<Show>(), one_of(schemas.of::<TaskRow>())),
@@ -325,7 +327,7 @@ fn a_body_has_the_fields_that_its_schema_has() {
             .unwrap()
             .keys()
             .map(String::as_str)
-            .filter(|name| !["env", "rootfs"].contains(name))
+            .filter(|name| !["env", "rootfs", "egress_rules"].contains(name))
             .collect();
         let sent: BTreeSet<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(told, sent, "{called}: tests/shapes.rs is not what is read and written");
@@ -353,8 +355,13 @@ fn tables() -> BTreeMap<&'static str, String> {
     let mut schemas = Schemas::new();
     let bodies = bodies(&mut schemas);
     let (envelope, refusal) = (schemas.of::<Envelope>(), schemas.of::<Refusal>());
-    let asked =
-        [schemas.of::<Filter>(), schemas.of::<Show>(), schemas.of::<ReadEvents>(), schemas.of::<ReadLogs>()];
+    let asked = [
+        schemas.of::<Filter>(),
+        schemas.of::<Show>(),
+        schemas.of::<ReadEvents>(),
+        schemas.of::<ReadLogs>(),
+        schemas.of::<ReadFiles>(),
+    ];
     let answered = [
         schemas.of::<LrpRow>(),
         schemas.of::<InstanceRow>(),
@@ -370,6 +377,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<StatusRow>(),
         schemas.of::<ContainerHealth>(),
         schemas.of::<Logs>(),
+        schemas.of::<Files>(),
         schemas.of::<EventsPage>(),
     ];
     let codes = schemas.of::<Code>();
@@ -553,7 +561,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 46] = [
+    let limits: [(&str, usize); 51] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -586,6 +594,11 @@ fn limit_table() -> String {
         ("bytes of a path of a file", limits::PATH_BYTES),
         ("levels of arrays and objects in a message", schemas::codec::JSON_DEPTH),
         ("bytes of a URL", limits::URL_BYTES),
+        ("bytes of a label, and of the name of an artifact", limits::LABEL_BYTES),
+        ("bytes of a `cache_key`", limits::CACHE_KEY_BYTES),
+        ("cached dependencies", limits::CACHED_DEPENDENCIES),
+        ("files that a program may have open", usize::try_from(limits::NOFILE).unwrap()),
+        ("entries of a folder in an answer", limits::FILE_ENTRIES),
         ("bytes of a reason", limits::REASON_BYTES),
         ("bytes of a `traceparent`", limits::TRACE_BYTES),
         ("bytes of a task's result", limits::TASK_RESULT_BYTES),

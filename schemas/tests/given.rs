@@ -6,7 +6,10 @@ use std::sync::Arc;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
-use schemas::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable};
+use schemas::action::{
+    Action, ChecksumAlgorithm, Download, EmitProgress, Group, ResourceLimits, Run, Secret, Timeout, Try,
+    Upload, Variable,
+};
 use schemas::attributes::AttributeName;
 use schemas::container::Instance;
 use schemas::definition::{
@@ -81,17 +84,55 @@ fn any_variables() -> impl Strategy<Value = Vec<Variable>> {
         .prop_map(move |map| map.into_iter().map(variable).collect())
 }
 
+const USERS: &str = "([a-z]{1,8}(:[a-z]{1,8})?)?";
+const LABELS: &str = "([A-Z]{1,4}(/[A-Z]{1,4})?)?";
+const PATHS: &str = "[a-z.]?[a-z]{1,8}(/[a-z]{1,8})?";
+
 fn any_run() -> impl Strategy<Value = Action> {
-    let users = "([a-z]{1,8}(:[a-z]{1,8})?)?";
-    let parts = ("[^\\x00]{1,12}", vec(any_text(), 0..3), any_text(), any_variables(), any::<bool>(), users);
-    parts.prop_map(|(path, args, dir, env, suppress_log_output, user)| {
-        Action::Run(Run { path, args, dir, env, suppress_log_output, user })
+    let more = (any::<bool>(), USERS, LABELS, option::of(1..=limits::NOFILE));
+    let parts = ("[^\\x00]{1,12}", vec(any_text(), 0..3), any_text(), any_variables(), more);
+    parts.prop_map(|(path, args, dir, env, (suppress_log_output, user, log_source, nofile))| {
+        let resource_limits = ResourceLimits { nofile };
+        Action::Run(Run { path, args, dir, env, suppress_log_output, user, log_source, resource_limits })
     })
+}
+
+fn any_url() -> impl Strategy<Value = Secret> {
+    "https?://[a-z]{1,8}(:80)?/[a-z]{0,8}".prop_map(|url| Secret::Plain(url.into()))
+}
+
+fn any_download() -> impl Strategy<Value = Download> {
+    let checksums = prop_oneof![
+        Just((None, String::new())),
+        "[0-9a-f]{32}".prop_map(|value| (Some(ChecksumAlgorithm::Md5), value)),
+        "[0-9a-f]{40}".prop_map(|value| (Some(ChecksumAlgorithm::Sha1), value)),
+        "[0-9a-f]{64}".prop_map(|value| (Some(ChecksumAlgorithm::Sha256), value)),
+    ];
+    (LABELS, any_url(), PATHS, LABELS, LABELS, USERS, checksums).prop_map(
+        |(artifact, from, to, cache_key, log_source, user, (checksum_algorithm, checksum_value))| Download {
+            artifact,
+            from,
+            to,
+            cache_key,
+            log_source,
+            user,
+            checksum_algorithm,
+            checksum_value,
+        },
+    )
+}
+
+fn any_transfer() -> impl Strategy<Value = Action> {
+    let uploads =
+        (LABELS, PATHS, any_url(), LABELS, USERS).prop_map(|(artifact, from, to, log_source, user)| {
+            Action::Upload(Upload { artifact, from, to, log_source, user })
+        });
+    prop_oneof![any_download().prop_map(Action::Download), uploads]
 }
 
 /// A tree of actions, within the limits.
 pub(crate) fn any_action() -> impl Strategy<Value = Action> {
-    any_run().prop_recursive(5, 40, 4, |inner| {
+    prop_oneof![2 => any_run(), 1 => any_transfer()].prop_recursive(5, 40, 4, |inner| {
         let group = vec(inner.clone(), 1..4).prop_map(|actions| Group { actions });
         let one = inner.prop_map(Box::new);
         let messages = (any_text(), any_text(), any_text());
@@ -108,6 +149,8 @@ pub(crate) fn any_action() -> impl Strategy<Value = Action> {
                     start_message,
                     success_message,
                     failure_message_prefix: failure,
+                    // One that it has stands for those below, too, when it is read.
+                    log_source: String::new(),
                 })
             }),
         ]
@@ -153,12 +196,21 @@ fn any_constraint() -> impl Strategy<Value = Constraint> {
 fn any_sandboxed() -> impl Strategy<Value = (Constraint, Option<Sandbox>)> {
     let roots = prop_oneof![Just(""), Just("/srv/root"), Just("oci:/srv/image:1.2"), Just("preloaded:linux")];
     let networks = prop_oneof![Just(Network::Host), Just(Network::None)];
-    let sandboxes = (roots, networks).prop_map(|(root_fs, network)| {
-        let sandbox = Sandbox { root_fs: root_fs.to_owned(), network };
-        (sandbox != Sandbox::default()).then_some(sandbox)
+    let dependencies = (vec(any_download(), 0..3), USERS).prop_map(|(all, user)| {
+        all.into_iter().map(|one| Download { user: user.clone(), ..one }).collect::<Vec<_>>()
     });
+    let labels = (LABELS, LABELS, LABELS);
+    let sandboxes = (roots, networks, dependencies, labels).prop_map(
+        |(root_fs, network, cached_dependencies, (log_guid, log_source, metrics_guid))| {
+            let root_fs = root_fs.to_owned();
+            let sandbox =
+                Sandbox { root_fs, network, cached_dependencies, log_guid, log_source, metrics_guid };
+            (sandbox != Sandbox::default()).then_some(sandbox)
+        },
+    );
     (any_constraint(), sandboxes).prop_map(|(mut constraint, sandbox)| {
-        constraint.walls.extend(sandbox.as_ref().map(|_| Wall::Files));
+        let walled = |sandbox: &&Sandbox| !sandbox.root_fs.is_empty() || sandbox.network != Network::Host;
+        constraint.walls.extend(sandbox.as_ref().filter(walled).map(|_| Wall::Files));
         let stack = sandbox.as_ref().and_then(|sandbox| sandbox.root_fs.strip_prefix("preloaded:"));
         constraint.stack = constraint.stack.or(stack.map(|stack| Stack::new(stack).unwrap()));
         (constraint, sandbox)

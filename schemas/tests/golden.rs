@@ -8,7 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use schemas::action::{Action, EmitProgress, Group, Run, Sealed, Secret, Timeout, Try, Variable};
+use schemas::action::{
+    Action, ChecksumAlgorithm, Download, EmitProgress, Group, ResourceLimits, Run, Sealed, Secret, Timeout,
+    Try, Upload, Variable,
+};
 use schemas::attributes::AttributeName;
 use schemas::cell::Presence;
 use schemas::cluster::Role;
@@ -104,6 +107,8 @@ fn action() -> Action {
             env: variables(),
             suppress_log_output: true,
             user: "vcap".into(),
+            log_source: "APP".into(),
+            resource_limits: ResourceLimits { nofile: Some(16_384) },
         })
     };
     let boxed = |path| Box::new(run(path));
@@ -118,9 +123,31 @@ fn action() -> Action {
                 start_message: "migrating".into(),
                 success_message: "migrated".into(),
                 failure_message_prefix: "not migrated".into(),
+                log_source: "STG".into(),
+            }),
+            Action::Download(download()),
+            Action::Upload(Upload {
+                artifact: "droplet".into(),
+                from: "droplet.tgz".into(),
+                to: Secret::Plain("https://blobs.example.com/droplets/1".into()),
+                log_source: "STG".into(),
+                user: "vcap".into(),
             }),
         ],
     })
+}
+
+fn download() -> Download {
+    Download {
+        artifact: "app".into(),
+        from: Secret::Sealed(Sealed { key: "k1".into(), data: "c2VhbGVk".into() }.into()),
+        to: "app".into(),
+        cache_key: "app-1".into(),
+        log_source: "STG".into(),
+        user: "vcap".into(),
+        checksum_algorithm: Some(ChecksumAlgorithm::Sha1),
+        checksum_value: "da39a3ee5e6b4b0d3255bfef95601890afd80709".into(),
+    }
 }
 
 fn rules() -> Rules {
@@ -155,7 +182,14 @@ fn constraint() -> Constraint {
 }
 
 fn sandbox() -> Option<Arc<Sandbox>> {
-    Some(Arc::new(Sandbox { root_fs: "oci:/srv/images/web:1.2".into(), network: Network::None }))
+    Some(Arc::new(Sandbox {
+        root_fs: "oci:/srv/images/web:1.2".into(),
+        network: Network::None,
+        cached_dependencies: vec![download()],
+        log_guid: "app-7".into(),
+        log_source: "APP/PROC/WEB".into(),
+        metrics_guid: "app-8".into(),
+    }))
 }
 
 fn routes() -> Routes {

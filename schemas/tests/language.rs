@@ -5,6 +5,8 @@ mod attributes;
 #[cfg(test)]
 mod bus;
 #[cfg(test)]
+mod cloud_foundry;
+#[cfg(test)]
 mod codec;
 #[cfg(test)]
 mod distinct;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
-use schemas::action::{Action, Secret, Variable};
+use schemas::action::{Action, ChecksumAlgorithm, Secret, Variable};
 use schemas::attributes::AttributeName;
 use schemas::definition::{Network, Overflow, Overlap, PayloadRule, Placement};
 use schemas::isolation::Wall;
@@ -73,6 +73,18 @@ pub(crate) struct LrpDesire {
     rootfs: Option<String>,
     /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
     network: Option<Network>,
+    /// Archives that are fetched before anything runs, all at once.
+    cached_dependencies: Option<Vec<NewDependency>>,
+    /// Who owns what `cached_dependencies` hold, as a run's `user`; left out: who runs what names nobody.
+    legacy_download_user: Option<String>,
+    /// What it may reach: an empty list alone, for a container shares its host's network or reaches nothing.
+    egress_rules: Option<Vec<Value>>,
+    /// Whose log its lines are part of: a label.
+    log_guid: Option<String>,
+    /// What its lines in the log are told as, but for those of actions that say otherwise.
+    log_source: Option<String>,
+    /// Whose metrics its metrics are: a label.
+    metrics_guid: Option<String>,
     /// What cells and the places of its instances must be like.
     constraints: Option<Vec<NewRule>>,
     /// What cells had better be like, or had better not.
@@ -258,6 +270,18 @@ pub(crate) struct NewDefinition {
     rootfs: Option<String>,
     /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
     network: Option<Network>,
+    /// Archives that are fetched before anything runs, all at once.
+    cached_dependencies: Option<Vec<NewDependency>>,
+    /// Who owns what `cached_dependencies` hold, as a run's `user`; left out: who runs what names nobody.
+    legacy_download_user: Option<String>,
+    /// What it may reach: an empty list alone, for a container shares its host's network or reaches nothing.
+    egress_rules: Option<Vec<Value>>,
+    /// Whose log its lines are part of: a label.
+    log_guid: Option<String>,
+    /// What its lines in the log are told as, but for those of actions that say otherwise.
+    log_source: Option<String>,
+    /// Whose metrics its metrics are: a label.
+    metrics_guid: Option<String>,
     /// What cells and the places of its instances must be like.
     constraints: Option<Vec<NewRule>>,
     /// What cells had better be like, or had better not.
@@ -266,6 +290,28 @@ pub(crate) struct NewDefinition {
     spread: Option<Vec<NewSpread>>,
     /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
     grace_period_ms: Option<u64>,
+}
+
+/// An archive that is fetched before anything runs.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only its schema is of use")]
+struct NewDependency {
+    /// What it is called in the log; left out: the log tells nothing of it.
+    name: Option<String>,
+    /// Where it is, as a URL of http or https.
+    from: Secret,
+    /// The folder that it is unpacked into: relative to the work directory, or a path of a container that has a file system of its
+    /// own.
+    to: String,
+    /// By which the cell keeps it for the next download of the same key in the same domain.
+    cache_key: Option<String>,
+    /// What its lines in the log are told as; left out: as the definition says.
+    log_source: Option<String>,
+    /// How it is checked.
+    checksum_algorithm: Option<ChecksumAlgorithm>,
+    /// What must come out, in hexadecimal digits.
+    checksum_value: Option<String>,
 }
 
 /// Changes to a process. What is left out stays.
@@ -398,6 +444,18 @@ macro_rules! with_all_of_a_task {
             rootfs: Option<String>,
             /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
             network: Option<Network>,
+            /// Archives that are fetched before anything runs, all at once.
+            cached_dependencies: Option<Vec<NewDependency>>,
+            /// Who owns what `cached_dependencies` hold, as a run's `user`; left out: who runs what names nobody.
+            legacy_download_user: Option<String>,
+            /// What it may reach: an empty list alone, for a container shares its host's network or reaches nothing.
+            egress_rules: Option<Vec<Value>>,
+            /// Whose log its lines are part of: a label.
+            log_guid: Option<String>,
+            /// What its lines in the log are told as, but for those of actions that say otherwise.
+            log_source: Option<String>,
+            /// Whose metrics its metrics are: a label.
+            metrics_guid: Option<String>,
             /// What cells must be like.
             constraints: Option<Vec<NewRule>>,
             /// What cells had better be like, or had better not.

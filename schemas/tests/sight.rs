@@ -28,7 +28,7 @@ fn hide(value: &mut Value, found: &mut usize) {
     }
 }
 
-/// Replaces every value that becomes environment, or is called when a task has completed, as JSON has them.
+/// Replaces every value that becomes environment, and every URL that is called or fetched from, as JSON has them.
 fn without_values(value: &mut Value, found: &mut usize) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(|one| without_values(one, found)),
@@ -39,6 +39,9 @@ fn without_values(value: &mut Value, found: &mut usize) {
                         variables.iter_mut().for_each(|one| hide(&mut one["value"], found));
                     }
                     ("completion_callback_url", url) => hide(url, found),
+                    ("from" | "to", url) if url.as_str().is_some_and(|url| url.starts_with("http")) => {
+                        hide(url, found)
+                    }
                     ("payload", payload) if payload.as_str().is_some_and(|text| text.ends_with('=')) => {
                         hide(payload, found);
                     }

@@ -59,7 +59,7 @@ fn every_bad_field_is_named_at_once() {
         "action": {"parallel": {"actions": [
             {"run": {"path": "", "user": "vcap"}},
             {"timeout": {"action": {"run": {"args": [1]}}, "timeout_ms": 0}},
-            {"download": {"from": "x"}},
+            {"download": {"from": "x", "checksum_value": "a"}},
             {"rnu": {}},
             {"run": {"path": "a"}, "try": {}},
         ]}},
@@ -79,10 +79,12 @@ fn every_bad_field_is_named_at_once() {
             "action.parallel.actions[1].timeout.timeout_ms: must be from 1 to 315360000000",
             "action.parallel.actions[1].timeout.action.run.path: is missing",
             "action.parallel.actions[1].timeout.action.run.args[0]: must be text, and is a number",
-            "action.parallel.actions[2].download: is not honoured yet",
+            "action.parallel.actions[2].download.from: must be a URL that starts with http:// or https://",
+            "action.parallel.actions[2].download.to: is missing",
+            "action.parallel.actions[2].download.checksum_algorithm: is missing: checksum_value says nothing without it",
             "action.parallel.actions[3].rnu: is not an action: did you mean run?",
             "action.parallel.actions[4]: must be exactly one of run, timeout, try, parallel, serial, \
-             codependent, emit_progress",
+             codependent, emit_progress, download, upload",
             "start_timeout_ms: must be a whole number",
             "disk_mb: must be a number, and is text",
             "cpu_weight: must be from 0 to 1024",
@@ -91,7 +93,7 @@ fn every_bad_field_is_named_at_once() {
             "ports[3]: must be from 1 to 65535",
             "rootfs: must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder of the cell's",
             "memory: is unknown: did you mean memory_mb?",
-            "privileged: is not honoured yet",
+            "privileged: is not honoured: no container has rights on its host",
         ]
     );
 }

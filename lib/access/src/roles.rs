@@ -169,6 +169,7 @@ fn bbs_publishes() -> Vec<String> {
         RepVerb::Dismiss,
         RepVerb::Logs,
         RepVerb::Health,
+        RepVerb::Files,
     ];
     let answered = [
         InboxKind::Client,

@@ -5,8 +5,9 @@ use schemas::health::ContainerHealth;
 use schemas::names::{CellId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
-    InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, Show, StatusRow, TaskRow,
+    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Files, Filter,
+    InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, Show, StatusRow,
+    TaskRow,
 };
 use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
@@ -159,6 +160,16 @@ impl Client {
     pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
         let show = Show { id: id.to_owned(), at_least: None, as_of: self.asks_as_of() };
         self.line.ask(&Query::InstanceHealth.subject(), &show, self.patience).await
+    }
+
+    /// What is at a path of an instance's work directory: of a file bytes from the offset `from`, of a folder entries behind
+    /// the first `from`, as many as fit into an answer. `id` is as in [`Client::instance`].
+    ///
+    /// # Errors
+    /// See [`Error`]; `Forbidden` if the instance is of another domain.
+    pub async fn files(&self, id: &str, path: &str, from: u64) -> Result<Files, Error> {
+        let asked = ReadFiles { id: id.to_owned(), path: path.to_owned(), from, limit: None };
+        self.line.ask(&Query::InstanceFiles.subject(), &asked, self.patience).await
     }
 
     /// All periodic tasks.

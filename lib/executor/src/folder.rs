@@ -6,6 +6,7 @@
 //! | `state.json` | shim; the executor if the shim died | how far it came |
 //! | `monitor.json` | shim | what its monitor found out |
 //! | `orders`, `events` | | the named pipes between the two |
+//! | `rep` | executor | the socket by which the shim has something be fetched and sent; only where that is asked for |
 //! | `log/` | shim | output, in files named after the offset of their first byte |
 //! | `work/` | the container | its work directory |
 //! | `shim.err` | shim | what the shim itself has to complain about |

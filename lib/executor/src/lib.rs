@@ -17,9 +17,11 @@
 //! | [`process`] | the executor: real containers, their ports, their logs |
 //! | `isolation` | what keeps them apart from the host and from each other |
 //! | `image` | file systems for them, from OCI images |
+//! | `transfer`, `archive` | what is fetched and sent for them, and how it is unpacked |
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
 //! | [`scripted`] | containers in memory that behave as their recipe says, for simulation and benchmarks |
 
+mod archive;
 mod cgroup;
 mod clock;
 mod environment;
@@ -32,3 +34,4 @@ pub mod process;
 mod processes;
 pub mod scripted;
 pub mod shim;
+mod transfer;

@@ -15,7 +15,7 @@
 //! | `hang-create` | stays INITIALIZING until it is stopped |
 //! | `fail-create=TEXT` | can't be created |
 //!
-//! Times are in `ms` or `s`. Any other recipe behaves as one without arguments: RUNNING at once.
+//! Times are in `ms` or `s`. What is fetched and sent takes no time and succeeds. Any other recipe behaves as one without arguments: RUNNING at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -181,6 +181,8 @@ impl Behaviour {
 fn first_run(action: &Action) -> Option<&Run> {
     match action {
         Action::Run(run) => Some(run),
+        // In no time, and well.
+        Action::Download(_) | Action::Upload(_) => None,
         Action::Timeout(_)
         | Action::Try(_)
         | Action::Parallel(_)

@@ -2,11 +2,12 @@
 //! which it stands, and a query may ask for at least a position.
 //!
 //! What is asked stands here; [`rows`], [`periodic`], [`parameterised`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
-//! containers. How a row comes from the World is documented where the World is: in `projections`.
+//! containers, [`files`] what is read of their files. How a row comes from the World is documented where the World is: in `projections`.
 
 pub mod as_of;
 pub mod cursor;
 pub mod events;
+pub mod files;
 pub mod parameterised;
 pub mod periodic;
 pub mod rows;
@@ -20,6 +21,7 @@ pub use self::cursor::Cursor;
 pub use self::events::{
     EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about, subject_about,
 };
+pub use self::files::{FileEntry, FileKind, Files, FoundFile, ReadFiles};
 pub use self::parameterised::ParameterisedRow;
 pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{

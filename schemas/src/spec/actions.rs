@@ -4,27 +4,25 @@
 use data_encoding::BASE64;
 use serde_json::Value;
 
+use super::transfers;
 use crate::action::{
-    Action, EmitProgress, Group, Run, Sealed, Secret, Timeout, Try, Variable, variable_faults,
+    Action, EmitProgress, Group, ResourceLimits, Run, Sealed, Secret, Timeout, Try, Variable, variable_faults,
 };
 use crate::fields::{Field, Fields, nearest};
 use crate::limits::{self, ACTION_DEPTH, ACTION_NODES};
 
 /// The words that begin an action.
-const KINDS: [&str; 7] = ["run", "timeout", "try", "parallel", "serial", "codependent", "emit_progress"];
+const KINDS: [&str; 9] =
+    ["run", "timeout", "try", "parallel", "serial", "codependent", "emit_progress", "download", "upload"];
 
-/// Diego's actions that Muster doesn't honour yet.
-const KINDS_NOT_HONOURED: [&str; 2] = ["download", "upload"];
-
-/// What Diego's actions have and Muster doesn't honour yet.
-const NOT_HONOURED: &[(&str, &str)] =
-    &[("log_source", ""), ("resource_limits", ""), ("volume_mounted_files", "")];
+/// What Diego's actions have and Muster doesn't honour.
+const NOT_HONOURED: &[(&str, &str)] = &[("volume_mounted_files", "no files are mounted into a container")];
 
 /// Reads an action tree.
 pub(super) fn take(root: Field<'_>) -> Option<Action> {
     let (path, problems) = (root.path.clone(), root.problems);
     let mut nodes = 0;
-    let action = take_node(root, ACTION_DEPTH, &mut nodes);
+    let action = take_node(root, Within { depth: ACTION_DEPTH, source: "" }, &mut nodes);
     if nodes > ACTION_NODES {
         problems.note(path, format!("has more than {ACTION_NODES} actions"));
         return None;
@@ -32,33 +30,57 @@ pub(super) fn take(root: Field<'_>) -> Option<Action> {
     action
 }
 
-/// `depth` is how many levels are left, with this one.
-fn take_node(field: Field<'_>, depth: usize, nodes: &mut usize) -> Option<Action> {
+/// Where in a tree an action is read.
+#[derive(Clone, Copy)]
+struct Within<'a> {
+    /// How many levels are left, with this one.
+    depth: usize,
+    /// What the lines of what says nothing else are told as.
+    source: &'a str,
+}
+
+/// A `log_source` stands for all below it that names none, as in Diego, and is kept where lines are written.
+fn take_node(field: Field<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Action> {
     *nodes += 1;
     if *nodes > ACTION_NODES {
         return None;
     }
-    if depth == 0 {
+    if within.depth == 0 {
         return field.bad(format!("is nested deeper than {ACTION_DEPTH} actions"));
     }
     let (kind, body) = take_kind(field)?;
     let mut fields = body.object()?;
+    let own = fields.or("log_source", String::new(), take_label);
+    let source = own.as_deref().filter(|own| !own.is_empty()).unwrap_or(within.source);
+    let below = Within { depth: within.depth - 1, source };
     let action = match kind {
-        "run" => take_run(&mut fields).map(Action::Run),
+        "run" => take_run(&mut fields, source).map(Action::Run),
+        "download" => transfers::take_download(&mut fields, source).map(Action::Download),
+        "upload" => transfers::take_upload(&mut fields, source).map(Action::Upload),
         "timeout" => {
             let timeout_ms = fields.must("timeout_ms", |field| field.number(1..=limits::DURATION_MS));
-            let action = take_child(&mut fields, depth, nodes);
+            let action = take_child(&mut fields, below, nodes);
             action.and_then(|action| Some(Action::Timeout(Timeout { action, timeout_ms: timeout_ms? })))
         }
-        "try" => take_child(&mut fields, depth, nodes).map(|action| Action::Try(Try { action })),
-        "parallel" => take_group(&mut fields, depth, nodes).map(Action::Parallel),
-        "serial" => take_group(&mut fields, depth, nodes).map(Action::Serial),
-        "codependent" => take_group(&mut fields, depth, nodes).map(Action::Codependent),
-        "emit_progress" => take_progress(&mut fields, depth, nodes).map(Action::EmitProgress),
+        "try" => take_child(&mut fields, below, nodes).map(|action| Action::Try(Try { action })),
+        "parallel" => take_group(&mut fields, below, nodes).map(Action::Parallel),
+        "serial" => take_group(&mut fields, below, nodes).map(Action::Serial),
+        "codependent" => take_group(&mut fields, below, nodes).map(Action::Codependent),
+        "emit_progress" => take_progress(&mut fields, below, nodes).map(Action::EmitProgress),
         other => unreachable!("take_kind knows {other} and no arm does"),
     };
     fields.finish(NOT_HONOURED);
-    action
+    own.and(action)
+}
+
+/// A text that something is told as.
+pub(super) fn take_label(field: Field<'_>) -> Option<String> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let label = field.text(limits::LABEL_BYTES)?;
+    if label.contains(char::is_control) {
+        problems.note(path, "must have nothing that can't be seen");
+    }
+    Some(label)
 }
 
 /// The one word of an action, and what stands behind it.
@@ -72,7 +94,6 @@ fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     let known = KINDS.into_iter().find(|kind| *kind == word);
     if known.is_none() {
         let problem = match nearest(&word, &KINDS) {
-            _ if KINDS_NOT_HONOURED.contains(&word.as_str()) => "is not honoured yet".to_owned(),
             Some(near) => format!("is not an action: did you mean {near}?"),
             None => format!("is not an action: use one of {}", KINDS.join(", ")),
         };
@@ -81,14 +102,14 @@ fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     known.map(|kind| (kind, body))
 }
 
-fn take_child(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Option<Box<Action>> {
-    fields.must("action", |field| take_node(field, depth - 1, nodes)).map(Box::new)
+fn take_child(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Box<Action>> {
+    fields.must("action", |field| take_node(field, within, nodes)).map(Box::new)
 }
 
-fn take_group(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Option<Group> {
+fn take_group(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Group> {
     let actions = fields.must("actions", |field| {
         let (path, problems) = (field.path.clone(), field.problems);
-        let actions = field.each(ACTION_NODES, |member| take_node(member, depth - 1, nodes))?;
+        let actions = field.each(ACTION_NODES, |member| take_node(member, within, nodes))?;
         if actions.is_empty() {
             problems.note(path, "must name at least one action");
         }
@@ -97,8 +118,8 @@ fn take_group(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Optio
     Some(Group { actions: actions? })
 }
 
-fn take_progress(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Option<EmitProgress> {
-    let action = take_child(fields, depth, nodes);
+fn take_progress(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize) -> Option<EmitProgress> {
+    let action = take_child(fields, within, nodes);
     let mut message = |name| fields.or(name, String::new(), |field| field.text(limits::SPEC_BYTES));
     let start_message = message("start_message");
     let success_message = message("success_message");
@@ -108,10 +129,19 @@ fn take_progress(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Op
         start_message: start_message?,
         success_message: success_message?,
         failure_message_prefix: failure_message_prefix?,
+        log_source: within.source.to_owned(),
     })
 }
 
-fn take_run(fields: &mut Fields<'_>) -> Option<Run> {
+fn take_limits(field: Field<'_>) -> Option<ResourceLimits> {
+    let mut fields = field.object()?;
+    // Nothing is 0 in Diego's own messages.
+    let nofile = fields.or("nofile", 0, |field| field.number(0..=limits::NOFILE));
+    fields.finish(&[("nproc", "the processes of a container are limited by its cell, all together")]);
+    Some(ResourceLimits { nofile: nofile.filter(|most| *most > 0) })
+}
+
+fn take_run(fields: &mut Fields<'_>, source: &str) -> Option<Run> {
     let text = |field: Field<'_>| field.text(limits::SPEC_BYTES);
     let path = fields.must("path", |field| match &field.value {
         Value::String(path) if path.is_empty() => field.bad("must name a program"),
@@ -127,6 +157,7 @@ fn take_run(fields: &mut Fields<'_>) -> Option<Run> {
     let env = fields.or("env", vec![], take_variables);
     let suppress_log_output = fields.or("suppress_log_output", false, Field::flag);
     let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
+    let resource_limits = fields.or("resource_limits", ResourceLimits::default(), take_limits);
     Some(Run {
         path: path?,
         args: args?,
@@ -134,6 +165,8 @@ fn take_run(fields: &mut Fields<'_>) -> Option<Run> {
         env: env?,
         suppress_log_output: suppress_log_output?,
         user: user?,
+        log_source: source.to_owned(),
+        resource_limits: resource_limits?,
     })
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::policies;
+use super::{actions, policies, transfers};
+use crate::action::{Action, Download};
 use crate::definition::{Network, Sandbox};
 use crate::fields::{Field, Fields, nearest};
 use crate::isolation::Wall;
@@ -25,9 +26,40 @@ const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Networ
 /// Reads what is not as usual; none if all is.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
     let root_fs = take_either(fields);
-    let network = fields.or("network", Network::Host, |field| policies::take_word(field, &NETWORKS));
-    let sandbox = Sandbox { root_fs: root_fs?, network: network? };
+    let network = fields.or("network", Network::Host, take_network);
+    transfers::refuse_rules(fields, network == Some(Network::None));
+    let cached_dependencies = transfers::take_dependencies(fields);
+    let mut label = |name| fields.or(name, String::new(), actions::take_label);
+    let (log_guid, log_source, metrics_guid) =
+        (label("log_guid"), label("log_source"), label("metrics_guid"));
+    let sandbox = Sandbox {
+        root_fs: root_fs?,
+        network: network?,
+        cached_dependencies: cached_dependencies?,
+        log_guid: log_guid?,
+        log_source: log_source?,
+        metrics_guid: metrics_guid?,
+    };
     Some((sandbox != Sandbox::default()).then_some(sandbox))
+}
+
+/// Of Diego's networks, which a plugin of its cells makes, nothing is known here.
+fn take_network(field: Field<'_>) -> Option<Network> {
+    if field.value.is_object() {
+        let asked = field.value.as_object().is_some_and(|object| {
+            let properties = object.get("properties");
+            properties.is_some_and(|properties| properties.as_object().is_none_or(|all| !all.is_empty()))
+        });
+        return if asked {
+            field.bad(
+                "has properties for a network between containers, of which cells have none: use host, or none for a \
+                 container that shall reach nothing",
+            )
+        } else {
+            Some(Network::Host)
+        };
+    }
+    policies::take_word(field, &NETWORKS)
 }
 
 /// `root_fs`, or `rootfs` as Diego has it.
@@ -102,11 +134,24 @@ fn take_wall(field: Field<'_>) -> Option<Wall> {
     wall
 }
 
-/// What cells must be like for it: who has a file system or a network of its own is kept apart by walls, and a preloaded file
-/// system is that of a stack (as in Diego).
-pub(super) fn walled(mut constraint: Constraint, sandbox: Option<&Sandbox>) -> Constraint {
+/// What cells must be like for it: who has a file system or a network of its own, or names files by paths of it, is kept apart
+/// by walls, and a preloaded file system is that of a stack (as in Diego).
+pub(super) fn walled<'a>(
+    mut constraint: Constraint,
+    sandbox: Option<&Sandbox>,
+    actions: impl IntoIterator<Item = &'a Action>,
+    has_result_by_root: bool,
+) -> Constraint {
+    let named = sandbox.is_some_and(|sandbox| {
+        let absolute = |download: &Download| download.to.starts_with('/');
+        !sandbox.root_fs.is_empty()
+            || sandbox.network != Network::Host
+            || sandbox.cached_dependencies.iter().any(absolute)
+    });
+    if named || has_result_by_root || actions.into_iter().any(Action::needs_own_files) {
+        constraint.walls.insert(Wall::Files);
+    }
     let Some(sandbox) = sandbox else { return constraint };
-    constraint.walls.insert(Wall::Files);
     if constraint.stack.is_none() {
         constraint.stack =
             sandbox.root_fs.strip_prefix(Sandbox::PRELOADED).and_then(|stack| stack.parse().ok());

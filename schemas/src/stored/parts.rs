@@ -121,8 +121,22 @@ pub struct Sandbox {
     pub root_fs: String,
     /// The network that it is in.
     pub network: Network,
+    /// What is fetched before anything runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cached_dependencies: Vec<Download>,
+    /// Whose log its lines are part of.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_guid: String,
+    /// What its lines are told as.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_source: String,
+    /// Whose metrics its metrics are.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub metrics_guid: String,
 }
-mirror!(struct Sandbox = definition::Sandbox { root_fs, network });
+mirror!(struct Sandbox = definition::Sandbox {
+    root_fs, network, cached_dependencies, log_guid, log_source, metrics_guid,
+});
 
 /// The network that a container is in.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -221,10 +235,14 @@ pub enum Action {
     Codependent(Group),
     /// Writes a line to the log before and after its action.
     EmitProgress(EmitProgress),
+    /// Fetches an archive and unpacks it.
+    Download(Download),
+    /// Sends a file.
+    Upload(Upload),
 }
 mirror!(enum Action = action::Action {
     Run(run), Timeout(timeout), Try(tried), Parallel(group), Serial(group), Codependent(group),
-    EmitProgress(progress),
+    EmitProgress(progress), Download(download), Upload(upload),
 });
 
 /// A program to run.
@@ -243,8 +261,83 @@ pub struct Run {
     /// Who runs it; empty: whoever runs programs that name nobody.
     #[serde(default)]
     pub user: String,
+    /// What its lines are told as; empty: as the definition says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_source: String,
+    /// What it may take of the system.
+    #[serde(default, skip_serializing_if = "ResourceLimits::is_default")]
+    pub resource_limits: ResourceLimits,
 }
-mirror!(struct Run = action::Run { path, args, dir, env, suppress_log_output, user });
+mirror!(struct Run = action::Run {
+    path, args, dir, env, suppress_log_output, user, log_source, resource_limits,
+});
+
+/// What a program may take of the system.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ResourceLimits {
+    /// How many files it may have open; none: as many as its cell lets it.
+    pub nofile: Option<u64>,
+}
+mirror!(struct ResourceLimits = action::ResourceLimits { nofile });
+
+impl ResourceLimits {
+    const fn is_default(&self) -> bool {
+        self.nofile.is_none()
+    }
+}
+
+/// An archive to fetch and unpack.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Download {
+    /// What it is called.
+    pub artifact: String,
+    /// Where it is.
+    pub from: Secret,
+    /// The folder that it is unpacked into.
+    pub to: String,
+    /// By which a cell keeps it; empty: it doesn't.
+    pub cache_key: String,
+    /// What its lines are told as; empty: as the definition says.
+    pub log_source: String,
+    /// Who owns what is unpacked; empty: whoever runs programs that name nobody.
+    pub user: String,
+    /// How it is checked; none: it isn't.
+    pub checksum_algorithm: Option<ChecksumAlgorithm>,
+    /// What must come out.
+    pub checksum_value: String,
+}
+mirror!(struct Download = action::Download {
+    artifact, from, to, cache_key, log_source, user, checksum_algorithm, checksum_value,
+});
+
+/// How an archive is checked.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ChecksumAlgorithm {
+    /// MD5.
+    Md5,
+    /// SHA-1.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+}
+mirror!(enum ChecksumAlgorithm = action::ChecksumAlgorithm { Md5, Sha1, Sha256 });
+
+/// A file to send.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Upload {
+    /// What it is called.
+    pub artifact: String,
+    /// The file.
+    pub from: String,
+    /// Where it is posted to.
+    pub to: Secret,
+    /// What its lines are told as; empty: as the definition says.
+    pub log_source: String,
+    /// Who reads it; empty: whoever runs programs that name nobody.
+    pub user: String,
+}
+mirror!(struct Upload = action::Upload { artifact, from, to, log_source, user });
 
 /// An action with a time limit.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -283,9 +376,12 @@ pub struct EmitProgress {
     pub success_message: String,
     /// Written before the reason when it failed; empty: nothing.
     pub failure_message_prefix: String,
+    /// What these lines are told as; empty: as the definition says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_source: String,
 }
 mirror!(struct EmitProgress = action::EmitProgress {
-    action, start_message, success_message, failure_message_prefix,
+    action, start_message, success_message, failure_message_prefix, log_source,
 });
 
 #[cfg(test)]

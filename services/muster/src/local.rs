@@ -32,7 +32,7 @@ use crate::wire::watching::auctioneer::AuctioneerWatch;
 use crate::wire::watching::bbs::BbsWatch;
 use crate::wire::watching::rep::RepWatch;
 use crate::wire::{auctioneer, bbs, rep};
-use crate::{home, host};
+use crate::{home, host, transfers};
 
 /// How often a container of a local cluster is looked at until it is healthy: somebody waits for it, and there are few.
 const PROBE: Duration = Duration::from_millis(100);
@@ -183,6 +183,7 @@ impl Local {
                 settings.unhealthy_monitoring_interval = PROBE;
                 settings.keys = self.keys.clone();
                 settings.isolate = *isolate;
+                settings.artifacts.judge = transfers::judge(transfers::Reach::AlsoThisHost);
                 Containers::process(settings, inputs.clone()).await?
             }
         };

@@ -19,6 +19,7 @@ mod otlp;
 mod serve;
 mod simulate;
 mod supervised;
+mod transfers;
 mod watched;
 mod wire;
 
@@ -159,7 +160,7 @@ mod tests {
             "color" => ["always", "never"],
             "ports" => ["1-2", "3-4"],
             "replicas" => ["1", "3"],
-            "callback-allow" => ["*.a", "10.0.0.0/8"],
+            "callback-allow" | "download-allow" => ["*.a", "10.0.0.0/8"],
             "state" => ["running", "crashed"],
             "about" => ["lrp:a", "lrp:b"],
             "attribute" => ["rack=r1", "rack=r2"],

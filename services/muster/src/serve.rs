@@ -28,6 +28,7 @@ use crate::callback::allow::Rule;
 use crate::cli::failure::Exit;
 use crate::cli::words::{Invalid, number};
 use crate::error::{ServiceError, chain};
+use crate::transfers::ArtifactsArgs;
 use crate::watched::{MetricsArgs, TracesArgs};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
@@ -188,6 +189,8 @@ pub(crate) struct RepArgs {
     /// How the program ends when its cell is evacuated: 0 where whatever starts it again does so only after a failure
     #[arg(long, default_value_t = Exit::Evacuated as u8, value_name = "STATUS", env = "MUSTER_EVACUATED_STATUS")]
     pub(crate) evacuated_status: u8,
+    #[command(flatten)]
+    pub(crate) artifacts: ArtifactsArgs,
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
     #[command(flatten)]
@@ -545,6 +548,7 @@ pub(crate) async fn run_rep(
     executor.isolate = args.isolation.isolate(args.first_id);
     executor.root_fs.clone_from(&args.root_fs);
     executor.images.clone_from(&args.images);
+    executor.artifacts = args.artifacts.settings();
     let containers = Containers::process(executor, inputs.clone()).await?;
     let given = args.attributes.iter().flatten().cloned().collect();
     settings.attributes = host::attributes(given, containers.isolation())?;

@@ -396,19 +396,18 @@ fn of_definitions() -> Vec<Fault> {
     let large = Put::Large(|| json!({ "run": { "path": "scripted", "args": ["x".repeat(SPEC_BYTES)] } }));
     faults.push(named("body.action", large, "body", "131072"));
     // What Diego knows and Muster doesn't honour.
-    let refused = [
-        "body.egress_rules",
-        "body.privileged",
-        "body.check_definition",
-        "body.log_guid",
-        "body.metrics_guid",
-        "body.max_pids",
-        "body.volume_mounts",
-        "body.cached_dependencies",
-    ];
+    let refused = ["body.privileged", "body.check_definition", "body.max_pids", "body.volume_mounts"];
     faults.extend(refused.map(|at| named(at, Put::Json("1".into()), at, "not honoured")));
     faults.push(value("body.root_fs", &json!("docker:busybox")));
     faults.push(value("body.network", &json!("bridge")));
+    faults.push(named(
+        "body.egress_rules",
+        Put::Json(r#"[{"protocol": "all"}]"#.into()),
+        "body.egress_rules",
+        "rule",
+    ));
+    faults.extend(["body.egress_rules", "body.log_guid", "body.metrics_guid"].map(|at| value(at, &json!(1))));
+    faults.extend(of_dependencies());
     faults
 }
 
@@ -428,6 +427,24 @@ fn of_constraints() -> Vec<Fault> {
 /// Something wrong for which a part of what is put there is named.
 fn inside(at: &'static str, put: &Value, part: &str) -> Fault {
     named(at, Put::Json(put.to_string()), &format!("{at}{part}"), "")
+}
+
+fn of_dependencies() -> Vec<Fault> {
+    const AT: &str = "body.cached_dependencies";
+    vec![
+        value(AT, &json!(1)),
+        inside(AT, &json!([{ "to": "a" }]), "[0].from"),
+        inside(
+            AT,
+            &json!([{ "from": "http://a/b", "to": "a", "checksum_algorithm": "crc" }]),
+            "[0].checksum_algorithm",
+        ),
+        inside(
+            AT,
+            &json!([{ "from": "http://a/b", "to": "a", "checksum_algorithm": "md5", "checksum_value": "1" }]),
+            "[0].checksum_value",
+        ),
+    ]
 }
 
 fn of_environments(at: &'static str) -> Vec<Fault> {
@@ -470,7 +487,9 @@ fn of_actions() -> Vec<Fault> {
         value(AT, &json!("scripted")),
         value(AT, &json!({})),
         value(AT, &two),
-        inside(AT, &json!({ "download": {} }), ".download"),
+        inside(AT, &json!({ "download": {"to": "a"} }), ".download.from"),
+        inside(AT, &json!({ "download": {"from": "http://a/b", "to": "../a"} }), ".download.to"),
+        inside(AT, &json!({ "upload": {"from": "a", "to": "ftp://a/b"} }), ".upload.to"),
         inside(AT, &json!({ "dance": {} }), ".dance"),
         named(AT, Put::Json(deep.to_string()), &format!("{AT}{deepest}"), "16"),
         named(AT, wide, AT, "256"),

@@ -7,35 +7,42 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, linkat, mkdirat, openat2, statat,
-    symlinkat, unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, fchmod, linkat,
+    mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 /// A tree that is being made.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(crate) struct Files {
     top: OwnedFd,
     first_id: Option<u32>,
 }
 
 /// What a path of an archive names: a name in a folder.
-pub(super) struct At {
+pub(crate) struct At {
     folder: OwnedFd,
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl Files {
-    pub(super) fn open(top: &Path, first_id: Option<u32>) -> io::Result<Self> {
+    pub(crate) fn open(top: &Path, first_id: Option<u32>) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { top: rustix::fs::open(top, flags, Mode::empty())?, first_id })
     }
 
+    /// The same of a folder in it, which is made with those on the way if there is none.
+    pub(crate) fn below(&self, path: &Path) -> io::Result<Self> {
+        // A name that nothing has, so that all before it are folders.
+        let top = self.at(&path.join("_"))?.folder;
+        Ok(Self { top, first_id: self.first_id })
+    }
+
     /// Where a path leads, with the folders on the way, which are made if there are none.
-    pub(super) fn at(&self, path: &Path) -> io::Result<At> {
+    pub(crate) fn at(&self, path: &Path) -> io::Result<At> {
         let parts = parts(path)?;
         let Some((name, above)) = parts.split_last() else {
-            return Err(io::Error::other("the top of an image is no file"));
+            return Err(io::Error::other("the top of a tree is no file"));
         };
         let mut way = PathBuf::from(".");
         for part in above {
@@ -89,7 +96,7 @@ impl Files {
     }
 
     /// Makes a folder, or has one that is there be so.
-    pub(super) fn make_folder(&self, at: &At, mode: u32, (user, group): (u32, u32)) -> io::Result<()> {
+    pub(crate) fn make_folder(&self, at: &At, mode: u32, (user, group): (u32, u32)) -> io::Result<()> {
         self.make_room(at, true)?;
         match mkdirat(&at.folder, at.name.as_str(), Mode::from_raw_mode(mode)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -101,7 +108,7 @@ impl Files {
     }
 
     /// Makes a file.
-    pub(super) fn make_file(
+    pub(crate) fn make_file(
         &self,
         at: &At,
         mode: u32,
@@ -116,22 +123,35 @@ impl Files {
         Ok(fchmod(&file, Mode::from_raw_mode(mode))?)
     }
 
+    /// Says when a file was written last.
+    pub(crate) fn date(&self, at: &At, seconds: i64) -> io::Result<()> {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        Ok(utimensat(&at.folder, at.name.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Gives a folder its permissions.
+    pub(crate) fn permit(&self, at: &At, mode: u32) -> io::Result<()> {
+        let folder = self.named(at, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(fchmod(folder, Mode::from_raw_mode(mode))?)
+    }
+
     /// Makes a link that may lead anywhere: it is followed in a container alone.
-    pub(super) fn make_link(&self, at: &At, to: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    pub(crate) fn make_link(&self, at: &At, to: &Path, (user, group): (u32, u32)) -> io::Result<()> {
         self.make_room(at, false)?;
         symlinkat(to, &at.folder, at.name.as_str())?;
         self.own(&at.folder, &at.name, user, group)
     }
 
     /// Makes another name for a file.
-    pub(super) fn make_name(&self, at: &At, of: &Path) -> io::Result<()> {
+    pub(crate) fn make_name(&self, at: &At, of: &Path) -> io::Result<()> {
         let other = self.at(of)?;
         self.make_room(at, false)?;
         Ok(linkat(&other.folder, other.name.as_str(), &at.folder, at.name.as_str(), AtFlags::empty())?)
     }
 
     /// Removes what a path names, with all below it.
-    pub(super) fn remove(&self, at: &At) -> io::Result<()> {
+    pub(crate) fn remove(&self, at: &At) -> io::Result<()> {
         match unlinkat(&at.folder, at.name.as_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::ISDIR | Errno::PERM) => {}
@@ -145,7 +165,7 @@ impl Files {
     }
 
     /// The names in a folder.
-    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+    pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         names(&self.folder(&Path::new(".").join(relative(path)))?)
     }
 }
@@ -173,7 +193,7 @@ fn parts(path: &Path) -> io::Result<Vec<String>> {
             Component::Normal(name) => parts.push(name.to_string_lossy().into_owned()),
             Component::RootDir | Component::CurDir => {}
             Component::ParentDir | Component::Prefix(_) => {
-                return Err(io::Error::other(format!("{} leads out of the image", path.display())));
+                return Err(io::Error::other(format!("{} leads upwards", path.display())));
             }
         }
     }

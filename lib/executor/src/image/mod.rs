@@ -8,7 +8,7 @@
 //! All layers of an image go into one folder, what a later layer removes is removed, and nothing of an image can be written
 //! outside of it, whatever links it holds.
 
-mod files;
+pub(crate) mod files;
 mod layout;
 mod unpack;
 

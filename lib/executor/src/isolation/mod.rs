@@ -3,7 +3,7 @@
 //! ```text
 //!   rep ──▶ shim            enters the groups, leaves the namespaces of the host, gives the next one its users, waits
 //!            └─▶ shim init  is process 1 of the container: makes its file system, then lives as every shim does
-//!                 └─▶ shim program   enters that file system, gives up every right, becomes the program
+//!                 └─▶ shim program   enters that file system, gives up every right, becomes the program (or unpacks)
 //! ```
 //!
 //! Three programs, since each step wants a process of one thread that has just begun, and no other step can take its place:
@@ -38,7 +38,7 @@ pub(crate) use inner::enter;
 pub(crate) use outer::{again, lead, leaves_host};
 pub(crate) use plan::{Plan, Tree};
 pub(crate) use probe::{Found, kernel_walls, ladder};
-pub(crate) use program::{NotStarted, Wish, become_program, exchange};
+pub(crate) use program::{Deed, NotStarted, Wish, become_program, exchange, exchange_for_file};
 pub(crate) use users::OWNER;
 
 /// What the second of the three programs is called.

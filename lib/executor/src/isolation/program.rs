@@ -1,9 +1,9 @@
 //! The third of the three programs: it enters the file system of its container, gives up every right, and becomes the
-//! program that the definition names.
+//! program that the definition names. Or it unpacks what was fetched for the container, or opens what is sent for it, with no
+//! more rights than such a program.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, unshare};
-use rustix::fs::{Gid, Mode, OFlags, Uid};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid, openat2};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
@@ -27,16 +28,20 @@ use super::outer::named;
 use super::plan::Plan;
 use super::users::{self, User};
 use super::{calls, landlock, tree};
+use crate::archive;
+use crate::image::files::Files;
+use crate::transfer::is_absolute;
+use crate::transfer::socket::{receive_piece, send_piece};
 
 /// How long a program may take to begin.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What is to be run.
+/// What is to be done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Wish {
-    pub(crate) plan: Plan,
-    pub(crate) path: String,
-    pub(crate) args: Vec<String>,
+    /// How the container is kept apart; none: it isn't.
+    pub(crate) plan: Option<Plan>,
+    pub(crate) deed: Deed,
     pub(crate) environment: BTreeMap<String, String>,
     /// Where it begins, as it sees it.
     pub(crate) dir: PathBuf,
@@ -44,6 +49,38 @@ pub(crate) struct Wish {
     pub(crate) user: String,
     /// Bytes of the largest file that it may write; none: any.
     pub(crate) file_bytes: Option<u64>,
+    /// Files that it may have open; none: as many as the cell lets it.
+    pub(crate) nofile: Option<u64>,
+}
+
+impl Wish {
+    fn has(&self, wall: Wall) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.has(wall))
+    }
+}
+
+/// What is done once every right is given up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Deed {
+    /// Becomes a program.
+    Run {
+        /// Which.
+        path: String,
+        /// Its arguments.
+        args: Vec<String>,
+    },
+    /// Unpacks the archive that is its standard output.
+    Unpack {
+        /// Into which folder.
+        to: String,
+        /// How many bytes at the most.
+        most_bytes: u64,
+    },
+    /// Opens a file to be read, and gives it to who asked.
+    Open {
+        /// Which.
+        path: String,
+    },
 }
 
 /// Why a program could not be begun.
@@ -71,10 +108,33 @@ pub(crate) fn exchange(mut socket: UnixStream, wish: &Wish) -> io::Result<Result
     }
 }
 
-/// Becomes what is wished on the standard input, or says there why not.
+/// The same, of one that is to open a file.
+pub(crate) fn exchange_for_file(mut socket: UnixStream, wish: &Wish) -> io::Result<Result<File, NotStarted>> {
+    socket.set_read_timeout(Some(LIMIT))?;
+    socket.set_write_timeout(Some(LIMIT))?;
+    let told = socket.write_all(&serde_json::to_vec(wish)?).and_then(|()| socket.shutdown(Shutdown::Write));
+    let (mut answer, mut file) = (vec![], None);
+    loop {
+        let (count, came) = receive_piece(&socket, &mut answer)?;
+        file = came.or(file);
+        if count == 0 {
+            break;
+        }
+    }
+    match (file, answer.as_slice()) {
+        (Some(file), _) => Ok(Ok(file.into())),
+        (None, []) => {
+            told?;
+            Err(io::Error::other("it ended before it was asked"))
+        }
+        (None, answer) => Ok(Err(serde_json::from_slice(answer)?)),
+    }
+}
+
+/// Does what is wished on the standard input, or says there why not.
 pub(crate) fn become_program() -> ExitCode {
     match obey() {
-        Ok(never) => match never {},
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::shim::complain(&error);
             ExitCode::FAILURE
@@ -82,17 +142,31 @@ pub(crate) fn become_program() -> ExitCode {
     }
 }
 
-fn obey() -> io::Result<Infallible> {
+fn obey() -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut wish = vec![];
     socket.read_to_end(&mut wish)?;
     let wish: Wish = serde_json::from_slice(&wish)?;
     let why = match be(&wish) {
-        Ok(never) => match never {},
+        Ok(Ready::ToUnpack(into, most_bytes)) => {
+            let archive = io::stdout().as_fd().try_clone_to_owned()?;
+            // Who asked waits for the end of this program from now on.
+            drop(socket);
+            return archive::unpack(archive.into(), &into, most_bytes);
+        }
+        Ok(Ready::ToGive(file)) => return send_piece(&socket, b".", Some(file.as_fd())).map(drop),
         Err(why) => why,
     };
     socket.write_all(&serde_json::to_vec(&why)?)?;
     Err(io::Error::other("it was told why it is not the program"))
+}
+
+/// What is left to be done.
+enum Ready {
+    /// To unpack, into this, so many bytes.
+    ToUnpack(Files, u64),
+    /// To give this file away.
+    ToGive(File),
 }
 
 impl From<io::Error> for NotStarted {
@@ -101,24 +175,42 @@ impl From<io::Error> for NotStarted {
     }
 }
 
-impl From<rustix::io::Errno> for NotStarted {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for NotStarted {
+    fn from(error: Errno) -> Self {
         io::Error::from(error).into()
     }
 }
 
-/// The rights go in the order in which each may still be given up.
-fn be(wish: &Wish) -> Result<Infallible, NotStarted> {
-    let plan = &wish.plan;
-    if plan.has(Wall::Files) {
+/// The rights go in the order in which each may still be given up. A program never returns.
+fn be(wish: &Wish) -> Result<Ready, NotStarted> {
+    if wish.has(Wall::Files) {
         enter(Path::new(tree::ROOT))?;
     }
-    if plan.has(Wall::Memory) {
+    if wish.has(Wall::Memory) {
         // What the container's first process is spared from, its programs are not.
         fs::write("/proc/self/oom_score_adj", "0").map_err(|error| named("be killed like others", error))?;
     }
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
+    match &wish.plan {
+        Some(plan) => give_up(wish, plan)?,
+        None => begin_in(wish)?,
+    }
+    match &wish.deed {
+        Deed::Run { path, args } => {
+            Err(Command::new(path).args(args).env_clear().envs(&wish.environment).exec().into())
+        }
+        Deed::Unpack { to, most_bytes } => {
+            let top = if is_absolute(to) { own_files(wish, to).map(|()| "/")? } else { "." };
+            let into = Files::open(Path::new(top), None).and_then(|top| top.below(Path::new(to)));
+            Ok(Ready::ToUnpack(into.map_err(|error| named(&format!("make {to}"), error))?, *most_bytes))
+        }
+        Deed::Open { path } => open(wish, path).map(Ready::ToGive),
+    }
+}
+
+/// Everything that a program in a container has not.
+fn give_up(wish: &Wish, plan: &Plan) -> Result<(), NotStarted> {
     let name = if wish.user.is_empty() { plan.user() } else { &wish.user };
     let user = plan.has(Wall::Files).then(|| users::find(Path::new("/etc"), name)).transpose()?;
     give_up_ways_to_rights(plan)?;
@@ -126,9 +218,7 @@ fn be(wish: &Wish) -> Result<Infallible, NotStarted> {
         become_user(user)?;
     }
     give_up_rights()?;
-    std::env::set_current_dir(&wish.dir)
-        .map_err(|error| NotStarted::Dir(error.raw_os_error(), error.to_string()))?;
-    limit(wish)?;
+    begin_in(wish)?;
     rustix::thread::set_no_new_privs(true)?;
     if plan.has(Wall::Landlock) {
         landlock::hold().map_err(|error| named("be held by Landlock", error))?;
@@ -136,8 +226,48 @@ fn be(wish: &Wish) -> Result<Infallible, NotStarted> {
     if plan.has(Wall::Calls) {
         calls::refuse().map_err(|error| named("give up system calls", error))?;
     }
-    let error = Command::new(&wish.path).args(&wish.args).env_clear().envs(&wish.environment).exec();
-    Err(error.into())
+    Ok(())
+}
+
+fn begin_in(wish: &Wish) -> Result<(), NotStarted> {
+    std::env::set_current_dir(&wish.dir)
+        .map_err(|error| NotStarted::Dir(error.raw_os_error(), error.to_string()))?;
+    Ok(limit(wish)?)
+}
+
+/// A path that begins at the root is one of the container's own files.
+fn own_files(wish: &Wish, path: &str) -> Result<(), NotStarted> {
+    if wish.has(Wall::Files) {
+        return Ok(());
+    }
+    Err(NotStarted::Other(format!(
+        "{path} is none of the work directory, and the container has no files of its own"
+    )))
+}
+
+/// Opens a file that is to be sent. Whatever links the container made, no other file than one that it may read itself.
+fn open(wish: &Wish, path: &str) -> Result<File, NotStarted> {
+    let resolve = if is_absolute(path) {
+        own_files(wish, path)?;
+        ResolveFlags::NO_MAGICLINKS
+    } else if wish.has(Wall::Files) {
+        ResolveFlags::NO_MAGICLINKS
+    } else {
+        ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH
+    };
+    // Not to wait: a program may have made a pipe of that name.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened =
+        openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve).map_err(|error| match error {
+            Errno::XDEV => NotStarted::Other(format!("{path} leads out of the work directory")),
+            error => io::Error::from(error).into(),
+        })?;
+    let file = File::from(opened);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(NotStarted::Other(format!("{path} is not a file")))
+    }
 }
 
 /// Makes the file system of the container the only one there is.
@@ -160,7 +290,7 @@ fn give_up_ways_to_rights(plan: &Plan) -> io::Result<()> {
     for right in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(right) {
             // This kernel doesn't know it.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Ok(()) | Err(Errno::INVAL) => {}
             Err(error) => return Err(named("give up the way to rights", error.into())),
         }
     }
@@ -190,6 +320,13 @@ fn limit(wish: &Wish) -> io::Result<()> {
     setrlimit(Resource::Core, to(0))?;
     if let Some(bytes) = wish.file_bytes {
         setrlimit(Resource::Fsize, to(bytes))?;
+    }
+    if let Some(most) = wish.nofile {
+        setrlimit(Resource::Nofile, to(most)).map_err(|error| {
+            let may = getrlimit(Resource::Nofile).maximum;
+            let may = may.map_or_else(String::new, |may| format!(" (the cell lets it open {may})"));
+            named(&format!("have {most} files open{may}"), error.into())
+        })?;
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ impl Isolating {
     ) -> io::Result<Option<Plan>> {
         let sandbox = recipe.sandbox.as_deref().cloned().unwrap_or_default();
         let Some(found) = self.found() else {
-            return if sandbox == Sandbox::default() {
+            return if sandbox.root_fs.is_empty() && sandbox.network == Network::Host {
                 Ok(None)
             } else {
                 Err(io::Error::other(NOT_ISOLATED))

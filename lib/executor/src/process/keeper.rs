@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use schemas::container::{ContainerState, NetInfo, PortMapping, Recipe, RunResult};
 use schemas::isolation::Wall;
 use schemas::limits::{REASON_BYTES, cut};
 use schemas::names::InstanceGuid;
 
+use super::carrier::{self, Carrier};
 use super::is_trial;
 use super::link::{self, Link, Started};
 use super::open::remove;
@@ -56,6 +59,8 @@ pub(super) struct Keeper {
     /// Whether its monitor is known to fail, or to succeed.
     failing: Option<bool>,
     orders: watch::Receiver<Order>,
+    /// On which its shim asks for what is to be fetched and sent, if there is anything.
+    listener: Option<UnixListener>,
     /// Why it can't go on, if something failed here rather than in the container.
     trouble: Option<String>,
 }
@@ -77,6 +82,7 @@ impl Keeper {
             limits: Limits::default(),
             failing: None,
             orders,
+            listener: None,
             trouble: None,
         }
     }
@@ -91,7 +97,9 @@ impl Keeper {
             }
         };
         if let Some(link) = link {
+            let carrying = self.carry();
             self.watch(&link).await;
+            drop(carrying);
             self.bury(link).await;
         }
         self.settle().await;
@@ -102,6 +110,28 @@ impl Keeper {
         let (cgroup, limits) = (self.cgroup.take(), std::mem::take(&mut self.limits));
         blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), &limits)).await;
         self.shared.forget(self.guid, &self.ports);
+    }
+
+    /// Fetches and sends for the container until what is returned is dropped; none if there is nothing to.
+    fn carry(&mut self) -> Option<AbortOnDropHandle<()>> {
+        let listener = match self.listener.take() {
+            Some(listener) => listener,
+            // An earlier executor made it, and its socket went with it.
+            None => match self.folder.spec().and_then(|spec| carrier::listen(&self.folder, &spec.recipe)) {
+                Ok(listener) => listener?,
+                Err(error) => {
+                    tracing::warn!(container = %self.guid, %error, "nothing can be fetched or sent for a container");
+                    return None;
+                }
+            },
+        };
+        let carrier = Carrier::new(Arc::clone(&self.shared), self.guid, self.folder.clone());
+        let guid = self.guid;
+        Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            if let Err(error) = carrier.serve(listener).await {
+                tracing::warn!(container = %guid, %error, "nothing more is fetched or sent for a container");
+            }
+        })))
     }
 
     /// Makes the folder and starts the shim. None if that failed, or nobody wants it any more.
@@ -115,6 +145,7 @@ impl Keeper {
         let made = blocking(move || create(&shared, &folder, recipe)).await;
         drop(permit);
         (self.ports, self.cgroup, self.limits) = (made.ports, made.cgroup, made.limits);
+        self.listener = made.listener;
         match made.started.and_then(Started::link) {
             Ok(link) => Some(link),
             Err(error) => {
@@ -299,6 +330,7 @@ struct Made {
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
     limits: Limits,
+    listener: Option<UnixListener>,
     started: io::Result<Started>,
 }
 
@@ -338,7 +370,10 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
         unhealthy_monitoring_interval: settings.unhealthy_monitoring_interval,
         healthy_monitoring_interval: settings.healthy_monitoring_interval,
     };
+    let mut listener = None;
     let started = folder.make().and_then(|()| folder.write_spec(&spec)).and(opened).and_then(|opened| {
+        // Before its shim, which may ask at once.
+        listener = carrier::listen(folder, &spec.recipe)?;
         // Only now: what is made before the spec is written nobody would find again.
         if let Some(group) = &cgroup {
             make_group(shared, spec.recipe.instance_guid, group, spec.recipe.cpu_weight);
@@ -347,7 +382,7 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
         link::start(&settings.shim, folder, &marker, opened)
     });
     let limits = spec.plan.map(|plan| plan.limits).unwrap_or_default();
-    Made { ports, cgroup, limits, started }
+    Made { ports, cgroup, limits, listener, started }
 }
 
 /// Makes the control group of a container. One that can't be made is missed by the shim: then the container is without.

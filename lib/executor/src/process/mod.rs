@@ -3,6 +3,7 @@
 //! ```text
 //!   data/lock                 held while the folder is open: one folder, one owner
 //!   data/containers/<guid>/   one container, see `folder.rs`
+//!   data/artifacts/           archives that were fetched for containers, see the crate artifacts
 //!   data/ended/<guid>/        the log of a container that was deleted, for a while, see `ended.rs`
 //!   data/trash/<guid>/        a deleted container on its way out
 //! ```
@@ -10,7 +11,9 @@
 //! Each container has a keeper, a task that alone changes its state (`keeper.rs`); [`Executor`] only passes orders to
 //! it and reads what it wrote. Dropping an executor stops nothing: the containers run on for the next one.
 
+mod carrier;
 mod ended;
+mod files;
 mod isolating;
 mod keeper;
 mod link;
@@ -36,6 +39,7 @@ use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, RunResult, WorkKey};
 use schemas::health::MonitorHealth;
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
+use schemas::query::FoundFile;
 use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 use secrets::Keys;
@@ -43,6 +47,7 @@ use secrets::Keys;
 pub use crate::cgroup::PROCESSES;
 pub use crate::isolation::{FIRST_ID, IDS};
 pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
+pub use files::FilesError;
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
 
@@ -134,6 +139,9 @@ pub struct Settings {
     pub healthy_monitoring_interval: Duration,
     /// What opens the secrets of a container when it begins; none by default.
     pub keys: Keys,
+    /// Where what is fetched and sent for containers may come from and go to, and how much is kept: everywhere, and the usual
+    /// limits, by default.
+    pub artifacts: artifacts::Settings,
 }
 
 impl Settings {
@@ -154,6 +162,7 @@ impl Settings {
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),
             keys: Keys::default(),
+            artifacts: artifacts::Settings::default(),
         }
     }
 }
@@ -270,6 +279,25 @@ impl Executor {
         }
         let folder = self.shared.folder(guid);
         blocking(move || folder.health()).await.map_err(LogError::Read)
+    }
+
+    /// What is at a path of a container's work directory: of a file bytes from the offset `from`, of a folder entries behind
+    /// the first `from`; at most `limit` of them, and as many as an answer may have.
+    ///
+    /// # Errors
+    /// `FilesError` if there is no such container or nothing to be shown.
+    pub async fn files(
+        &self,
+        guid: InstanceGuid,
+        path: String,
+        from: u64,
+        limit: Option<usize>,
+    ) -> Result<FoundFile, FilesError> {
+        if self.shared.get(guid).is_none() {
+            return Err(FilesError::Unknown(guid));
+        }
+        let work = self.shared.folder(guid).work();
+        blocking(move || files::read(&work, &path, from, limit)).await
     }
 
     /// Whether this cell can run containers: runs `true` in one, to its end, and deletes it. It is neither listed nor

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use artifacts::Store;
+use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
 
 use schemas::container::{Container, ContainerState, PortMapping, RunResult};
 use schemas::names::InstanceGuid;
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     pub(super) cgroups: Option<Cgroups>,
     /// What containers are isolated by.
     pub(super) isolating: Isolating,
+    /// What is fetched, kept and sent, once that was asked for.
+    pub(super) store: OnceCell<Store>,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
     /// Woken when there is something to announce.
@@ -87,6 +90,7 @@ impl Shared {
             ended,
             cgroups,
             isolating,
+            store: OnceCell::new(),
             ports: Mutex::new(ports),
             register: Mutex::default(),
             changed: Notify::new(),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::future::pending;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use schemas::health::{MonitorHealth, Probe};
 use schemas::isolation::Wall;
 use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
 
+use super::carry::Carrier;
 use super::log::Log;
 use super::output::Sink;
 use super::perform::{Failure, MIB, Performer, Scope};
@@ -83,8 +84,11 @@ pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
     let mut told_to_end = signal(SignalKind::terminate())?;
     let reaper = Reaper::start()?;
     let Home { folder, work } = home;
-    let log = Sink::Log(Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes))));
-    let performer = Performer::new(spec.clone(), work, Rc::clone(&reaper));
+    let log = Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes)));
+    let carrier = Carrier::new(folder.path().to_owned());
+    let performer = Performer::new(spec.clone(), work, Rc::clone(&reaper), carrier);
+    let source = spec.recipe.sandbox.as_deref().map_or("", |sandbox| sandbox.log_source.as_str());
+    let log = Sink::Log(log, performer.label(source).into());
     let (health, complained) = (RefCell::default(), Cell::new(false));
     let life = Life { folder, spec, reaper, performer, log, health, complained };
 
@@ -131,6 +135,9 @@ impl Life {
     /// Runs setup, action and monitor.
     async fn recipe(&self) -> io::Result<End> {
         let recipe = &self.spec.recipe;
+        if let Err(failure) = self.performer.fetch_dependencies(&self.scope(None)).await {
+            return Ok(End::Failed(format!("failed to download cached dependencies: {failure}"), None));
+        }
         if let Some(setup) = &recipe.setup
             && let Err(failure) = self.performer.perform(setup, &self.scope(None)).await
         {
@@ -291,7 +298,7 @@ impl Life {
             End::Done if self.spec.recipe.result_file.is_empty() => {
                 RunResult::Succeeded { result: String::new() }
             }
-            End::Done => match result_file(&self.folder.work(), &self.spec.recipe.result_file) {
+            End::Done => match result_file(&self.folder, &self.spec.recipe.result_file) {
                 Ok(result) => RunResult::Succeeded { result },
                 Err(reason) => failed(&reason, Some(0)),
             },
@@ -299,11 +306,22 @@ impl Life {
     }
 }
 
-/// The content of a task's result file, which is within its work directory whatever links the task makes.
-fn result_file(work: &Path, path: &str) -> Result<String, String> {
+/// Where a task's result file is: in its work directory, or in what it sees as `/tmp`.
+fn place_of(folder: &Folder, path: &str) -> (PathBuf, String) {
+    let in_tmp = ["/tmp/", "/var/tmp/"].iter().find_map(|tmp| path.strip_prefix(tmp));
+    let in_work = path.strip_prefix(isolation::WORK).filter(|rest| rest.starts_with('/'));
+    match (in_tmp, in_work) {
+        (Some(rest), _) => (folder.path().join("tmp"), rest.trim_start_matches('/').to_owned()),
+        (None, rest) => (folder.work(), rest.unwrap_or(path).trim_start_matches('/').to_owned()),
+    }
+}
+
+/// The content of a task's result file, which is within its folder whatever links the task makes.
+fn result_file(folder: &Folder, path: &str) -> Result<String, String> {
     let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let unreadable = |error: io::Error| format!("cannot read the result file {name}: {error}");
-    let file = open_within(work, path).map_err(|error| match error {
+    let (within, path) = place_of(folder, path);
+    let file = open_within(&within, &path).map_err(|error| match error {
         Errno::XDEV | Errno::LOOP => format!("the result file {name} leads out of the work directory"),
         error => unreadable(error.into()),
     })?;

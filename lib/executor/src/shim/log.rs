@@ -1,5 +1,6 @@
-//! The log of a container: lines of `<time> OUT|ERR <text>` in files of limited size, of which two are kept. A file is
-//! named after the offset of its first byte.
+//! The log of a container: lines of `<time> OUT|ERR <text>` in files of limited size, of which two are kept. Where a line is
+//! told as something, that stands before `OUT` or `ERR`, as `[APP/PROC/WEB/0]`. A file is named after the offset of its first
+//! byte.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -42,11 +43,19 @@ impl Log {
     }
 
     /// Adds lines. What can't be written is counted, and logged as soon as something can be.
-    pub(super) fn write<'a>(&mut self, now: Timestamp, source: Source, lines: impl Iterator<Item = &'a str>) {
+    /// `label` is what they are told as; empty: nothing.
+    pub(super) fn write<'a>(
+        &mut self,
+        now: Timestamp,
+        source: Source,
+        label: &str,
+        lines: impl Iterator<Item = &'a str>,
+    ) {
         let word = match source {
             Source::Out => "OUT",
             Source::Err => "ERR",
         };
+        let word = if label.is_empty() { word.to_owned() } else { format!("[{label}] {word}") };
         let mut text = String::new();
         let mut count = 0;
         if self.lost > 0 {
@@ -136,7 +145,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 100);
         for number in 0..20 {
-            log.write(Timestamp(0), Source::Out, [format!("line {number:02}").as_str()].into_iter());
+            log.write(Timestamp(0), Source::Out, "", [format!("line {number:02}").as_str()].into_iter());
         }
         // A line is 37 bytes: two fit into a file.
         assert_eq!(log.starts, [8 * 74, 9 * 74]);
@@ -145,13 +154,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_line_is_told_as_stands_before_it() {
+        let root = tempfile::tempdir().unwrap();
+        let mut log = Log::new(root.path().to_owned(), 1000);
+        log.write(Timestamp(0), Source::Err, "APP/PROC/WEB/0", ["a", "b"].into_iter());
+        let line = |text: &str| format!("1970-01-01T00:00:00.000Z [APP/PROC/WEB/0] ERR {text}\n");
+        assert_eq!(kept(&log), [line("a") + &line("b")]);
+    }
+
+    #[test]
     fn a_batch_is_spread_over_files_and_a_long_line_is_cut() {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 80);
-        log.write(Timestamp(0), Source::Err, ["a", "b", "c", "d", "e"].into_iter());
+        log.write(Timestamp(0), Source::Err, "", ["a", "b", "c", "d", "e"].into_iter());
         assert_eq!(kept(&log).iter().map(|text| text.lines().count()).collect::<Vec<_>>(), [2, 1]);
         let long = "x".repeat(2 * LINE_BYTES);
-        log.write(Timestamp(0), Source::Err, [long.as_str()].into_iter());
+        log.write(Timestamp(0), Source::Err, "", [long.as_str()].into_iter());
         let texts = kept(&log);
         assert_eq!(texts[1].len(), "1970-01-01T00:00:00.000Z ERR ".len() + LINE_BYTES + 1);
     }

@@ -10,11 +10,13 @@
 //! It has a session of its own and is the subreaper of all that it starts: a program that detaches itself becomes its
 //! child. So it has no child exactly when nothing of the container runs, and only then it writes COMPLETED.
 
+mod carry;
 mod life;
 mod log;
 mod output;
 mod perform;
 mod reaper;
+mod transfer;
 
 use std::ffi::OsStr;
 use std::fmt::Display;

@@ -21,17 +21,25 @@ const READS: usize = 16;
 /// Where output goes.
 #[derive(Clone)]
 pub(super) enum Sink {
-    /// Into the log of the container.
-    Log(Rc<RefCell<Log>>),
+    /// Into the log of the container, told as this; empty: as nothing.
+    Log(Rc<RefCell<Log>>, Rc<str>),
     /// Nowhere, but the last lines are kept.
     Tail(Rc<RefCell<VecDeque<String>>>),
 }
 
 impl Sink {
+    /// The same with its lines told as this, unless that is empty.
+    pub(super) fn told_as(&self, label: &str) -> Self {
+        match self {
+            Self::Log(log, _) if !label.is_empty() => Self::Log(Rc::clone(log), label.into()),
+            Self::Log(..) | Self::Tail(_) => self.clone(),
+        }
+    }
+
     /// Takes lines.
     pub(super) fn write<'a>(&self, source: Source, lines: impl Iterator<Item = &'a str>) {
         match self {
-            Self::Log(log) => log.borrow_mut().write(clock::now(), source, lines),
+            Self::Log(log, label) => log.borrow_mut().write(clock::now(), source, label, lines),
             Self::Tail(tail) => {
                 let mut tail = tail.borrow_mut();
                 for line in lines {

@@ -1,5 +1,5 @@
 //! Actions, one rule each (docs/model.md, "Containers"): run, timeout, try, parallel, serial, codependent, emit
-//! progress.
+//! progress. What is fetched and sent is in `transfer.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,14 +24,16 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
+use schemas::container::WorkKey;
 use schemas::isolation::Wall;
 
+use super::carry::Carrier;
 use super::complain;
 use super::log::Source;
 use super::output::{Output, Sink};
 use super::reaper::Reaper;
 use crate::folder::Spec;
-use crate::isolation::{self, NotStarted, Plan, Wish};
+use crate::isolation::{self, Deed, NotStarted, Wish};
 use crate::{environment, processes};
 
 /// Pause between looks at processes that were told to end.
@@ -108,12 +110,18 @@ impl<'a> Scope<'a> {
     fn within(&self) -> Self {
         Self { interrupt: self.interrupt.child_token(), begun: self.begun, sink: self.sink.clone() }
     }
+
+    /// The same with its lines told as this, unless that is empty.
+    pub(super) fn told_as(&self, label: &str) -> Self {
+        Self { interrupt: self.interrupt.clone(), begun: self.begun, sink: self.sink.told_as(label) }
+    }
 }
 
 /// Performs the actions of one container.
 pub(super) struct Performer {
-    spec: Spec,
-    work: PathBuf,
+    pub(super) spec: Spec,
+    pub(super) work: PathBuf,
+    pub(super) carrier: Carrier,
     /// Programs of it that were killed for want of memory, as far as that is known.
     kills: Cell<u64>,
     reaper: Rc<Reaper>,
@@ -121,15 +129,24 @@ pub(super) struct Performer {
 }
 
 /// A program that was started.
-struct Program {
+pub(super) struct Program {
     pid: i32,
     end: oneshot::Receiver<WaitStatus>,
     outputs: Vec<Rc<Output>>,
 }
 
 impl Performer {
-    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>) -> Self {
-        Self { spec, work, kills: Cell::default(), reaper, copies: RefCell::default() }
+    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>, carrier: Carrier) -> Self {
+        Self { spec, work, carrier, kills: Cell::default(), reaper, copies: RefCell::default() }
+    }
+
+    /// What lines of this source are told as: with the index of the instance, as Cloud Foundry does; a task has 0.
+    pub(super) fn label(&self, source: &str) -> String {
+        let index = match &self.spec.recipe.work {
+            WorkKey::Lrp { key, .. } => key.place.index,
+            WorkKey::Task { .. } => 0,
+        };
+        if source.is_empty() { String::new() } else { format!("{source}/{index}") }
     }
 
     /// Performs an action to its end.
@@ -148,6 +165,8 @@ impl Performer {
             Action::Serial(group) => Box::pin(self.serial(&group.actions, scope)),
             Action::Codependent(group) => Box::pin(self.codependent(&group.actions, scope)),
             Action::EmitProgress(progress) => Box::pin(self.emit_progress(progress, scope)),
+            Action::Download(download) => Box::pin(self.download(download, scope)),
+            Action::Upload(upload) => Box::pin(self.upload(upload, scope)),
         }
     }
 
@@ -225,13 +244,15 @@ impl Performer {
 
     /// Tells the log of its action.
     async fn emit_progress(&self, progress: &EmitProgress, scope: &Scope<'_>) -> Result<(), Failure> {
-        let EmitProgress { action, start_message, success_message, failure_message_prefix } = progress;
-        log_line(Source::Out, start_message, scope);
+        let EmitProgress { action, start_message, success_message, failure_message_prefix, log_source } =
+            progress;
+        let own = scope.told_as(&self.label(log_source));
+        log_line(Source::Out, start_message, &own);
         let done = self.perform(action, scope).await;
         match &done {
-            Ok(()) => log_line(Source::Out, success_message, scope),
+            Ok(()) => log_line(Source::Out, success_message, &own),
             Err(failure) if !failure_message_prefix.is_empty() => {
-                log_line(Source::Err, &format!("{failure_message_prefix}: {failure}"), scope);
+                log_line(Source::Err, &format!("{failure_message_prefix}: {failure}"), &own);
             }
             Err(_) => {}
         }
@@ -243,11 +264,16 @@ impl Performer {
         if scope.interrupt.is_cancelled() {
             return Err(Failure::Interrupted);
         }
-        let started = self.start(run, &scope.sink);
-        let mut program = started.map_err(Failure::Reason)?;
+        let started = self.start(run, &scope.sink.told_as(&self.label(&run.log_source)));
+        let program = started.map_err(Failure::Reason)?;
         if let Some(begun) = scope.begun {
             begun.notify_one();
         }
+        self.ended(program, scope).await.map_or(Err(Failure::Interrupted), |status| self.judge(status))
+    }
+
+    /// Waits for the end of a program with all its output; none: it was interrupted, and ended for that.
+    pub(super) async fn ended(&self, mut program: Program, scope: &Scope<'_>) -> Option<WaitStatus> {
         let end = tokio::select! {
             biased;
             end = &mut program.end => Some(end.expect("the reaper reports every end")),
@@ -261,17 +287,22 @@ impl Performer {
                 complain(&format!("cannot read output: {error}"));
             }
         }
-        end.map_or(Err(Failure::Interrupted), |status| self.judge(status))
+        end
     }
 
     /// Starts a program in a process group of its own; else says why it could not be.
     fn start(&self, run: &Run, sink: &Sink) -> Result<Program, String> {
         let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
         let (stdout, stderr) = (output(), output());
-        let mut child = match &self.spec.plan {
-            None => self.start_plainly(run, stdout, stderr)?,
-            Some(plan) => self.start_inside(run, plan, stdout, stderr)?,
+        let child = match (&self.spec.plan, run.resource_limits.nofile) {
+            (None, None) => self.start_plainly(run, stdout, stderr)?,
+            (Some(_), _) | (None, Some(_)) => self.start_inside(run, stdout, stderr)?,
         };
+        Ok(self.program(child, sink))
+    }
+
+    /// A program that was started just now.
+    pub(super) fn program(&self, mut child: Child, sink: &Sink) -> Program {
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
         let end = self.reaper.expect(pid);
         let pipes = [
@@ -286,7 +317,7 @@ impl Performer {
                 Err(error) => complain(&format!("cannot read output: {error}")),
             }
         }
-        Ok(Program { pid, end, outputs })
+        Program { pid, end, outputs }
     }
 
     /// Starts a program as whoever this shim is.
@@ -311,34 +342,32 @@ impl Performer {
     }
 
     /// Starts a program that gives up every right first.
-    fn start_inside(&self, run: &Run, plan: &Plan, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
+    fn start_inside(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let failed = |error: io::Error| cannot_start(run, &error);
-        let (ours, its) = UnixStream::pair().map_err(failed)?;
-        // Of our own arguments the first two say that this program is a shim, and whose.
-        let arguments = std::env::args_os().skip(1).take(2);
-        let child = isolation::again()
-            .args(arguments)
-            .arg(isolation::PROGRAM)
-            .env_clear()
-            .process_group(0)
-            .stdin(Stdio::from(OwnedFd::from(its)))
-            .stdout(stdout)
-            .stderr(stderr)
-            .spawn()
-            .map_err(failed)?;
+        let (child, socket) = begin_inside(stdout, stderr).map_err(failed)?;
         let wish = Wish {
-            plan: plan.clone(),
-            path: run.path.clone(),
-            args: run.args.clone(),
             environment: self.environment(run),
             dir: self.work.join(&run.dir),
-            user: run.user.clone(),
-            file_bytes: self.file_bytes(plan),
+            nofile: run.resource_limits.nofile,
+            ..self.wish(Deed::Run { path: run.path.clone(), args: run.args.clone() }, &run.user)
         };
-        match isolation::exchange(ours, &wish).map_err(failed)? {
+        match isolation::exchange(socket, &wish).map_err(failed)? {
             Ok(()) => Ok(child),
             Err(NotStarted::Dir(number, text)) => Err(no_directory(run, number, &text)),
             Err(NotStarted::Other(why)) => Err(format!("cannot start {}: {why}", run.path)),
+        }
+    }
+
+    /// Something that is done in the container, as a user of it.
+    pub(super) fn wish(&self, deed: Deed, user: &str) -> Wish {
+        Wish {
+            plan: self.spec.plan.clone(),
+            deed,
+            environment: BTreeMap::new(),
+            dir: self.work.clone(),
+            user: user.to_owned(),
+            file_bytes: self.file_bytes(),
+            nofile: None,
         }
     }
 
@@ -347,13 +376,14 @@ impl Performer {
     }
 
     /// Bytes of the largest file that a program may write.
-    fn file_bytes(&self, plan: &Plan) -> Option<u64> {
+    fn file_bytes(&self) -> Option<u64> {
         let disk_mb = self.spec.recipe.resources.disk_mb;
-        (plan.has(Wall::Disk) && disk_mb > 0).then(|| disk_mb.saturating_mul(MIB))
+        let limited = self.spec.plan.as_ref().is_some_and(|plan| plan.has(Wall::Disk));
+        (limited && disk_mb > 0).then(|| disk_mb.saturating_mul(MIB))
     }
 
     /// What the end of a program means. The kernel doesn't say to a program that it was killed for want of memory.
-    fn judge(&self, status: WaitStatus) -> Result<(), Failure> {
+    pub(super) fn judge(&self, status: WaitStatus) -> Result<(), Failure> {
         let done = judge(status);
         let Some(plan) = self.spec.plan.as_ref().filter(|_| done.is_err()) else { return done };
         let kills = plan.limits.kills();
@@ -406,6 +436,23 @@ impl Performer {
     }
 }
 
+/// Starts the program that gives up every right before it does anything, and waits to be told what on the socket.
+pub(super) fn begin_inside(stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
+    let (ours, its) = UnixStream::pair()?;
+    // Of our own arguments the first two say that this program is a shim, and whose.
+    let arguments = std::env::args_os().skip(1).take(2);
+    let child = isolation::again()
+        .args(arguments)
+        .arg(isolation::PROGRAM)
+        .env_clear()
+        .process_group(0)
+        .stdin(Stdio::from(OwnedFd::from(its)))
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()?;
+    Ok((child, ours))
+}
+
 fn cannot_start(run: &Run, error: &io::Error) -> String {
     format!("cannot start {}: {error}", run.path)
 }
@@ -419,7 +466,7 @@ fn no_directory(run: &Run, number: Option<i32>, text: &str) -> String {
     }
 }
 
-fn log_line(source: Source, message: &str, scope: &Scope<'_>) {
+pub(super) fn log_line(source: Source, message: &str, scope: &Scope<'_>) {
     if !message.is_empty() {
         scope.sink.write(source, message.lines());
     }

@@ -15,8 +15,7 @@ async fn a_run_has_its_own_folder_and_environment() {
         args: vec!["-c".into(), "echo $A $B; basename $PWD; echo bad >&2".into()],
         dir: "inner".into(),
         env: vec![variable("B", "own")],
-        suppress_log_output: false,
-        user: String::new(),
+        ..Run::default()
     });
     let guid = cell.run(Recipe {
         setup: Some(sh("mkdir inner")),
@@ -102,6 +101,7 @@ async fn progress_stands_in_the_log() {
             start_message: "starting".into(),
             success_message: "well done".into(),
             failure_message_prefix: "went wrong".into(),
+            log_source: String::new(),
         })
     };
     let guid = cell.run(task(progress("echo work")));

@@ -12,3 +12,4 @@ mod logs;
 mod monitor;
 mod stop;
 mod support;
+mod transfers;

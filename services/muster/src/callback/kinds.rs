@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The address that is meant: an IPv4 address within an IPv6 one is that IPv4 address.
-pub(super) fn meant(address: IpAddr) -> IpAddr {
+pub(crate) fn meant(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let bytes = v6.octets();
     let last = || Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]);
@@ -20,7 +20,7 @@ pub(super) fn meant(address: IpAddr) -> IpAddr {
 }
 
 /// Of which kind an address is that is not public; none: it is public.
-pub(super) fn kind(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn kind(address: IpAddr) -> Option<&'static str> {
     match meant(address) {
         IpAddr::V4(address) => of_v4(address),
         IpAddr::V6(address) => of_v6(address),

@@ -11,7 +11,7 @@
 //! | [`kinds`] | what an address is: public, or of which kind else |
 
 pub(crate) mod allow;
-mod kinds;
+pub(crate) mod kinds;
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};

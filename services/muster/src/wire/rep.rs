@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bus::{Bus, BusError, Incoming, ReplyTo};
+use executor::process::FilesError;
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
@@ -12,7 +13,8 @@ use schemas::health::ContainerHealth;
 use schemas::limits::GRACE_MS;
 use schemas::message::{Attach, Beat, Dismiss, Done, Leave, Perform, RepOrder, Reported, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
-use schemas::query::{Logs, ReadLogs, Show};
+use schemas::query::{Files, Logs, ReadFiles, ReadLogs, Show};
+use schemas::refusal::BadField;
 use schemas::{Code, Position, Refusal};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -266,6 +268,11 @@ impl Driver {
                 tokio::spawn(async move { driver.health(&incoming).await });
                 None
             }
+            RepVerb::Files => {
+                let driver = Arc::clone(self);
+                tokio::spawn(async move { driver.files(&incoming).await });
+                None
+            }
         };
         if let Some(input) = input {
             drop(self.inputs.send(input).await);
@@ -309,6 +316,34 @@ impl Driver {
             Err(refusal) => Err(refusal),
         };
         answer(self.services.bus(), reply, Form::Json, result).await;
+    }
+
+    async fn files(&self, incoming: &Incoming) {
+        let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
+        let result = match codec::decode::<ReadFiles>(&incoming.payload) {
+            Ok((asked, _)) => self.read_files(asked).await,
+            Err(refusal) => Err(refusal),
+        };
+        answer(self.services.bus(), reply, Form::Json, result).await;
+    }
+
+    /// What is in the work directory of a container.
+    async fn read_files(&self, asked: ReadFiles) -> Result<Files, Refusal> {
+        let not_found = || Refusal::not_found(format!("container {} on cell {}", asked.id, self.cell));
+        let instance_guid: InstanceGuid = asked.id.parse().map_err(|_| not_found())?;
+        let Containers::Process(executor) = &self.containers else { return Err(not_found()) };
+        let found = executor.files(instance_guid, asked.path, asked.from, asked.limit).await;
+        let found = found.map_err(|error| match error {
+            FilesError::Unknown(_) => {
+                Refusal::not_found(format!("container {instance_guid} on cell {}", self.cell))
+            }
+            FilesError::Nothing(_) => Refusal::new(Code::ResourceNotFound, error.to_string()),
+            FilesError::Outside(_) | FilesError::Special(_) => {
+                Refusal::invalid(vec![BadField { field: "path".into(), problem: error.to_string() }])
+            }
+            FilesError::Read { .. } => Refusal::new(Code::Unavailable, chain(&error)),
+        })?;
+        Ok(Files { instance_guid, found })
     }
 
     /// What the monitor of a container found out.

@@ -478,7 +478,9 @@ fn script<'a>(world: &'a World, key: &ActualLrpKey) -> &'a [String] {
             | Action::Parallel(_)
             | Action::Serial(_)
             | Action::Codependent(_)
-            | Action::EmitProgress(_),
+            | Action::EmitProgress(_)
+            | Action::Download(_)
+            | Action::Upload(_),
         )
         | None => &[],
     }

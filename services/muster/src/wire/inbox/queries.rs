@@ -8,7 +8,7 @@ use bytes::Bytes;
 use schemas::bus::{BusSubject, QueryVerb};
 use schemas::codec::{self, Form};
 use schemas::published::{ListSchemas, Published, ShowSchema};
-use schemas::query::{AsOf, Cursor, EventsPage, Filter, ReadEntry, ReadLogs, Records, Show};
+use schemas::query::{AsOf, Cursor, EventsPage, Filter, ReadEntry, ReadFiles, ReadLogs, Records, Show};
 use schemas::sight::Sight;
 use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::authority::{is_reader, may_ask, reply_of, sight};
 use super::history::read_events;
 use super::logs::read_logs;
-use super::relay::health;
+use super::relay::{files, health};
 use crate::wire::asking::{PATIENCE, answer};
 use crate::wire::bbs::{Asker, Driver, Waiter};
 
@@ -119,9 +119,11 @@ fn needs_machine(verb: QueryVerb) -> bool {
 /// Whether the journal or a rep is read, which may take long.
 const fn is_read(verb: QueryVerb) -> bool {
     match verb {
-        QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::InstanceHealth | QueryVerb::TaskLogs => {
-            true
-        }
+        QueryVerb::EventsRead
+        | QueryVerb::InstanceLogs
+        | QueryVerb::InstanceHealth
+        | QueryVerb::InstanceFiles
+        | QueryVerb::TaskLogs => true,
         QueryVerb::LrpList
         | QueryVerb::LrpShow
         | QueryVerb::InstanceList
@@ -200,9 +202,11 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
             let (records, form) = codec::decode::<Records>(payload)?;
             Ok(Asked::World(form, records.at_least, Query::Records(records)))
         }
-        QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::InstanceHealth | QueryVerb::TaskLogs => {
-            Ok(Asked::Reader)
-        }
+        QueryVerb::EventsRead
+        | QueryVerb::InstanceLogs
+        | QueryVerb::InstanceHealth
+        | QueryVerb::InstanceFiles
+        | QueryVerb::TaskLogs => Ok(Asked::Reader),
         QueryVerb::SchemaList => {
             decode_or_default::<ListSchemas>(payload)?;
             Ok(Asked::Program(Ok(json!(SCHEMAS.list()))))
@@ -296,6 +300,13 @@ async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sig
                 "is of the past, and what a rep knows of now alone: leave it out".to_owned(),
             )),
             Ok((asked, _)) => health(driver, asked).await,
+            Err(refusal) => Err(refusal),
+        };
+        return answer(bus, reply, Form::Json, found).await;
+    }
+    if verb == QueryVerb::InstanceFiles {
+        let found = match codec::decode::<ReadFiles>(&incoming.payload) {
+            Ok((asked, _)) => files(driver, sight, asked).await,
             Err(refusal) => Err(refusal),
         };
         return answer(bus, reply, Form::Json, found).await;

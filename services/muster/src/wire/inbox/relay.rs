@@ -7,7 +7,10 @@ use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
 use schemas::health::ContainerHealth;
 use schemas::names::{CellId, InstanceGuid};
-use schemas::query::{CellRow, CellState, Filter, InstanceRow, Logs, One, Page, ReadLogs, Show};
+use schemas::query::{
+    CellRow, CellState, Files, Filter, InstanceRow, Logs, One, Page, ReadFiles, ReadLogs, Show,
+};
+use schemas::sight::Sight;
 use schemas::{Code, Refusal};
 
 use crate::wire::bbs::Driver;
@@ -32,6 +35,23 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
         }
     }
     Ok(all)
+}
+
+/// What is in the work directory of an instance: for who may see its environment, which may stand in any file.
+pub(super) async fn files(driver: &Driver, sight: &Sight, asked: ReadFiles) -> Result<Files, Refusal> {
+    let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
+    let found: One<Vec<InstanceRow>> = parse(&driver.query(Query::Instance(show)).await?)?;
+    let mut rows = found.row.into_iter();
+    let holder = rows.find_map(|row| Some((row.instance_guid?, row.cell_id?, row.domain)));
+    let Some((guid, cell, domain)) = holder else {
+        return Err(Refusal::not_found(format!("a container of {}", asked.id)));
+    };
+    if !sight.reaches(&domain) {
+        let why = format!("instance {} is of domain {domain}: its files are for its own clients", asked.id);
+        return Err(Refusal::new(Code::Forbidden, why));
+    }
+    let question = ReadFiles { id: guid.to_string(), ..asked };
+    driver.relay(&BusSubject::Rep(cell, RepVerb::Files).to_string(), &question).await
 }
 
 /// The log of a container that was removed: whichever cell had it keeps it for a while.

@@ -27,6 +27,8 @@ fn desire(client: &mut Plain) {
     let process = json!({
         "process_guid": "seen", "domain": "d", "memory_mb": 8, "instances": 0, "environment_variables": env,
         "action": {"run": {"path": "true", "env": env}}, "monitor": {"run": {"path": "true", "env": env}},
+        "setup": {"download": {"from": format!("http://127.0.0.1:9/{CANARY}"), "to": "app"}},
+        "cached_dependencies": [{"from": format!("http://127.0.0.1:9/{CANARY}"), "to": "app"}],
     });
     let dispatch = json!({"parameterised_guid": "seen-m", "parameters": {"NAMED": CANARY}});
     let mut template = with("parameterised_guid", "seen-m".into());

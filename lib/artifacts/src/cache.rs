@@ -1,0 +1,212 @@
+//! Archives that are kept, the least recently used of which go first.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use schemas::action::ChecksumAlgorithm;
+use schemas::names::Domain;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Summing;
+use crate::fetch::{Changed, Whole};
+
+/// What the name of a record ends with.
+const RECORD: &str = ".json";
+
+/// What is known of an archive that is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// The name of the file with its bytes.
+    data: String,
+    pub(crate) bytes: u64,
+    pub(crate) changed: Changed,
+    /// What it was checked by, and what came out.
+    pub(crate) checksum: Option<(ChecksumAlgorithm, String)>,
+}
+
+impl From<Whole> for Kept {
+    fn from(whole: Whole) -> Self {
+        Self { data: String::new(), bytes: whole.bytes, changed: whole.changed, checksum: None }
+    }
+}
+
+/// Archives that are kept.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    folder: PathBuf,
+    most_bytes: u64,
+    all: Mutex<All>,
+}
+
+/// What is kept, and in which order it was used.
+#[derive(Debug, Default)]
+struct All {
+    by_key: BTreeMap<String, (u64, Kept)>,
+    /// Counts uses, and numbers files.
+    next_number: u64,
+}
+
+/// What stands for a domain and a key of it, as the name of a file.
+pub(crate) fn key(domain: &Domain, cache_key: &str) -> String {
+    let mut sum = Summing::by(ChecksumAlgorithm::Sha256);
+    sum.add(domain.as_str().as_bytes());
+    sum.add(b"\0");
+    sum.add(cache_key.as_bytes());
+    sum.text()
+}
+
+impl Cache {
+    /// Finds what an earlier one kept, and removes what is no whole archive.
+    pub(crate) fn open(folder: PathBuf, most_bytes: u64) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        let mut found: Vec<(SystemTime, String, Kept)> = vec![];
+        let mut files = BTreeMap::new();
+        for entry in fs::read_dir(&folder)? {
+            let (entry, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            let name = name.to_string_lossy().into_owned();
+            match name.strip_suffix(RECORD) {
+                Some(key) => match record(&entry) {
+                    Some(kept) => found.push((entry.metadata()?.modified()?, key.to_owned(), kept)),
+                    None => fs::remove_file(&entry)?,
+                },
+                None => drop(files.insert(name, entry)),
+            }
+        }
+        found.sort_by_key(|(used, ..)| *used);
+        let mut all = All { next_number: first_free(files.keys()), ..All::default() };
+        for (_, key, kept) in found {
+            let is_whole = |path: &PathBuf| path.metadata().is_ok_and(|file| file.len() == kept.bytes);
+            if files.get(&kept.data).is_some_and(is_whole) {
+                files.remove(&kept.data);
+                let number = all.number();
+                all.by_key.insert(key, (number, kept));
+            } else {
+                fs::remove_file(folder.join(format!("{key}{RECORD}")))?;
+            }
+        }
+        files.values().try_for_each(fs::remove_file)?;
+        let cache = Self { folder, most_bytes, all: Mutex::new(all) };
+        cache.make_room();
+        Ok(cache)
+    }
+
+    /// What is kept by a key, with its bytes.
+    pub(crate) fn find(&self, key: &str) -> Option<(Kept, File)> {
+        let kept = self.all().by_key.get(key).map(|(_, kept)| kept.clone())?;
+        let file = File::open(self.folder.join(&kept.data));
+        match file.and_then(|file| Ok((file.metadata()?.len() == kept.bytes).then_some(file))) {
+            Ok(Some(file)) => Some((kept, file)),
+            Ok(None) | Err(_) => {
+                tracing::warn!(key, "an archive that was kept is no longer whole: it is fetched anew");
+                self.remove(key);
+                None
+            }
+        }
+    }
+
+    /// Takes note that what is kept by a key was of use.
+    pub(crate) fn used(&self, key: &str) {
+        let mut all = self.all();
+        let number = all.number();
+        if let Some((used, _)) = all.by_key.get_mut(key) {
+            *used = number;
+        }
+        drop(all);
+        // The order is all that is lost if that can't be written.
+        let touched = File::options().append(true).open(self.record_of(key));
+        drop(touched.and_then(|file| file.set_modified(UNIX_EPOCH + Duration::from_nanos(clock::now().0))));
+    }
+
+    /// Keeps an archive by a key, in the place of what was kept by it. One that is larger than all that may be kept is not.
+    pub(crate) fn keep(&self, key: &str, path: &Path, kept: Kept) -> io::Result<()> {
+        if kept.bytes > self.most_bytes {
+            return Ok(());
+        }
+        let data = format!("{key}.{}", self.all().number());
+        fs::rename(path, self.folder.join(&data))?;
+        let kept = Kept { data, ..kept };
+        self.write(key, &kept)?;
+        let mut all = self.all();
+        let number = all.number();
+        let before = all.by_key.insert(key.to_owned(), (number, kept));
+        drop(all);
+        if let Some((_, before)) = before {
+            self.discard(&self.folder.join(before.data));
+        }
+        self.make_room();
+        Ok(())
+    }
+
+    /// Keeps nothing by a key any more.
+    pub(crate) fn remove(&self, key: &str) {
+        let removed = self.all().by_key.remove(key);
+        if let Some((_, kept)) = removed {
+            self.discard(&self.record_of(key));
+            self.discard(&self.folder.join(kept.data));
+        }
+    }
+
+    /// A record is replaced whole or not at all. The bytes that it names are on the disk already.
+    fn write(&self, key: &str, kept: &Kept) -> io::Result<()> {
+        let new = self.folder.join(format!("{key}.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec(kept)?)?;
+        file.sync_all()?;
+        fs::rename(&new, self.record_of(key))
+    }
+
+    /// Removes what was not used for longest, until the rest may be kept.
+    fn make_room(&self) {
+        loop {
+            let oldest = self.all().too_much(self.most_bytes);
+            let Some(key) = oldest else { return };
+            self.remove(&key);
+        }
+    }
+
+    fn discard(&self, path: &Path) {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "cannot remove an archive that was kept");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    fn record_of(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{key}{RECORD}"))
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    /// The key that was not used for longest, if more is kept than may be.
+    fn too_much(&self, most_bytes: u64) -> Option<String> {
+        let bytes: u64 = self.by_key.values().map(|(_, kept)| kept.bytes).sum();
+        let oldest = self.by_key.iter().min_by_key(|(_, (used, _))| *used);
+        oldest.filter(|_| bytes > most_bytes).map(|(key, _)| key.clone())
+    }
+}
+
+fn record(path: &Path) -> Option<Kept> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// A number that no file has.
+fn first_free<'a>(names: impl Iterator<Item = &'a String>) -> u64 {
+    let numbers = names.filter_map(|name| name.rsplit('.').next()?.parse::<u64>().ok());
+    numbers.max().map_or(0, |last| last + 1)
+}

@@ -1,0 +1,413 @@
+//! A store against a server that behaves as it is told.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use artifacts::{Error, Fetched, Judge, Settings, Store, Wanted};
+use schemas::action::ChecksumAlgorithm;
+use schemas::names::Domain;
+use tempfile::TempDir;
+
+/// What one answer is: a status line with headers, the bytes behind them, and whether the connection breaks off then.
+#[derive(Clone)]
+struct Reply {
+    head: String,
+    body: Vec<u8>,
+    breaks: bool,
+}
+
+fn reply(head: &str, body: &[u8]) -> Reply {
+    let head = format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    Reply { head, body: body.to_vec(), breaks: false }
+}
+
+/// An answer that breaks off after so many bytes.
+fn broken(head: &str, body: &[u8], after: usize) -> Reply {
+    Reply { body: body[..after].to_vec(), breaks: true, ..reply(head, body) }
+}
+
+/// A server that gives its answers one after the other, the last one again and again, and remembers what it was asked.
+struct Server {
+    port: u16,
+    asked: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+}
+
+impl Server {
+    fn new(replies: Vec<Reply>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::new(Mutex::new(vec![]));
+        let heard = Arc::clone(&asked);
+        let mut replies: VecDeque<Reply> = replies.into();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let reply = if replies.len() > 1 { replies.pop_front().unwrap() } else { replies[0].clone() };
+                answer(stream.unwrap(), &reply, &heard);
+            }
+        });
+        Self { port, asked }
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/a.tgz", self.port)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(|(head, _)| head.to_ascii_lowercase()).collect()
+    }
+}
+
+fn answer(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<(String, Vec<u8>)>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).unwrap() == 0 {
+            return;
+        }
+    }
+    let length = head.to_ascii_lowercase().lines().find_map(|line| {
+        line.strip_prefix("content-length: ").map(|length| length.parse::<usize>().unwrap())
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).unwrap();
+    heard.lock().unwrap().push((head, body));
+    let mut stream = stream;
+    stream.write_all(reply.head.as_bytes()).unwrap();
+    stream.write_all(&reply.body).unwrap();
+    if reply.breaks {
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+}
+
+fn domain() -> Domain {
+    Domain::new("shop").unwrap()
+}
+
+fn store(root: &TempDir, settings: Settings) -> Store {
+    Store::open(root.path().join("artifacts"), settings).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings { cache_bytes: 1000, artifact_bytes: 2000, ..Settings::default() }
+}
+
+async fn fetch(store: &Store, url: &str, cache_key: &str) -> Result<Fetched, Error> {
+    let domain = domain();
+    store.fetch(&Wanted { domain: &domain, url, is_secret: false, cache_key, checksum: None }).await
+}
+
+async fn checked(
+    store: &Store,
+    url: &str,
+    key: &str,
+    by: ChecksumAlgorithm,
+    value: &str,
+) -> Result<Fetched, Error> {
+    let domain = domain();
+    store
+        .fetch(&Wanted {
+            domain: &domain,
+            url,
+            is_secret: false,
+            cache_key: key,
+            checksum: Some((by, value)),
+        })
+        .await
+}
+
+fn text(fetched: &mut Fetched) -> String {
+    let mut text = String::new();
+    fetched.file.read_to_string(&mut text).unwrap();
+    assert_eq!(text.len() as u64, fetched.bytes);
+    text
+}
+
+/// The files of a store's folder.
+fn files(root: &TempDir, folder: &str) -> usize {
+    std::fs::read_dir(root.path().join("artifacts").join(folder)).unwrap().count()
+}
+
+#[tokio::test]
+async fn what_has_no_key_is_fetched_each_time_and_nothing_is_left() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, server) =
+        (store(&root, settings()), Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello")]));
+    for _ in 0..2 {
+        let mut fetched = fetch(&store, &server.url(), "").await.unwrap();
+        assert!(!fetched.kept);
+        assert_eq!(text(&mut fetched), "hello");
+    }
+    assert_eq!(server.asked().len(), 2);
+    assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 0));
+}
+
+#[tokio::test]
+async fn what_did_not_change_is_taken_from_the_store_also_by_the_next_one() {
+    let root = tempfile::tempdir().unwrap();
+    let head = "200 OK\r\netag: \"1\"\r\nlast-modified: Tue, 01 Jan 2030 00:00:00 GMT";
+    let server = Server::new(vec![
+        reply(head, b"hello"),
+        reply("304 Not Modified", b""),
+        reply("304 Not Modified", b""),
+        reply("200 OK\r\netag: \"2\"", b"changed"),
+        reply("304 Not Modified", b""),
+    ]);
+    let first = store(&root, settings());
+    assert_eq!(text(&mut fetch(&first, &server.url(), "k").await.unwrap()), "hello");
+    let mut again = fetch(&first, &server.url(), "k").await.unwrap();
+    assert!(again.kept);
+    assert_eq!(text(&mut again), "hello");
+    drop(first);
+    let second = store(&root, settings());
+    assert!(fetch(&second, &server.url(), "k").await.unwrap().kept);
+    for told in &server.asked()[1..] {
+        assert!(
+            told.contains("if-none-match: \"1\"\r\n") && told.contains("if-modified-since: tue, 01"),
+            "{told}"
+        );
+    }
+    assert_eq!(text(&mut fetch(&second, &server.url(), "k").await.unwrap()), "changed");
+    assert_eq!(text(&mut fetch(&second, &server.url(), "k").await.unwrap()), "changed");
+    assert_eq!(files(&root, "kept"), 2, "a record and its bytes");
+    // Another domain has a key of the same name to itself.
+    let other = Domain::new("other").unwrap();
+    let wanted =
+        Wanted { domain: &other, url: &server.url(), is_secret: false, cache_key: "k", checksum: None };
+    assert!(matches!(second.fetch(&wanted).await, Err(Error::Answered(304))));
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_off_goes_on_where_it_was() {
+    let root = tempfile::tempdir().unwrap();
+    let whole = b"0123456789";
+    let server = Server::new(vec![
+        broken("200 OK\r\netag: \"1\"", whole, 4),
+        broken("206 Partial Content\r\netag: \"1\"\r\ncontent-range: bytes 4-9/10", &whole[4..], 3),
+        reply("206 Partial Content\r\netag: \"1\"\r\ncontent-range: bytes 7-9/10", &whole[7..]),
+    ]);
+    let sum = "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882";
+    let store = store(&root, settings());
+    let mut fetched = checked(&store, &server.url(), "", ChecksumAlgorithm::Sha256, sum).await.unwrap();
+    assert_eq!(text(&mut fetched), "0123456789");
+    let asked = server.asked();
+    assert!(
+        asked[1].contains("range: bytes=4-\r\n") && asked[1].contains("if-range: \"1\"\r\n"),
+        "{}",
+        asked[1]
+    );
+    assert!(asked[2].contains("range: bytes=7-\r\n"), "{}", asked[2]);
+}
+
+#[tokio::test]
+async fn a_download_begins_anew_where_the_archive_changed_or_no_part_is_given() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::new(vec![
+        broken("200 OK\r\netag: \"1\"", b"0123456789", 4),
+        reply("200 OK\r\netag: \"2\"", b"another"),
+    ]);
+    let store = store(&root, settings());
+    let md5 = "b32d73e56ec99bc5ec8f83871cde708a";
+    let mut fetched = checked(&store, &server.url(), "", ChecksumAlgorithm::Md5, md5).await.unwrap();
+    assert_eq!(text(&mut fetched), "another");
+    let without_tag = Server::new(vec![broken("200 OK", b"0123456789", 4), reply("200 OK", b"0123456789")]);
+    assert_eq!(text(&mut fetch(&store, &without_tag.url(), "").await.unwrap()), "0123456789");
+    assert!(!without_tag.asked()[1].contains("range:"));
+}
+
+#[tokio::test]
+async fn a_server_that_fails_is_asked_again_and_one_that_refuses_is_not() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(&root, settings());
+    let busy = Server::new(vec![reply("503 Busy", b""), reply("429 Slower", b""), reply("200 OK", b"hello")]);
+    assert_eq!(text(&mut fetch(&store, &busy.url(), "").await.unwrap()), "hello");
+    let refusing = Server::new(vec![reply("404 Not Found", b"")]);
+    let said = fetch(&store, &refusing.url(), "").await.unwrap_err().to_string();
+    assert_eq!((said.as_str(), refusing.asked().len()), ("the server answered 404", 1));
+    let down = Server::new(vec![reply("500 Down", b"")]);
+    let said = fetch(&store, &down.url(), "").await.unwrap_err().to_string();
+    assert_eq!((said.as_str(), down.asked().len()), ("the server answered 500", artifacts::limits::ATTEMPTS));
+}
+
+#[tokio::test]
+async fn what_is_not_what_it_ought_to_be_is_refused_and_not_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello")]);
+    let store = store(&root, settings());
+    let wrong = "0".repeat(40);
+    let said =
+        checked(&store, &server.url(), "k", ChecksumAlgorithm::Sha1, &wrong).await.unwrap_err().to_string();
+    let sum = "aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d";
+    assert_eq!(said, format!("its sha1 is {sum}, and ought to be {wrong}"));
+    assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 0));
+    checked(&store, &server.url(), "k", ChecksumAlgorithm::Sha1, sum).await.unwrap();
+    // What is kept is not what is wanted now: the server is asked for all of it.
+    let said = checked(&store, &server.url(), "k", ChecksumAlgorithm::Md5, &"0".repeat(32)).await;
+    assert!(matches!(said, Err(Error::Checksum { .. })));
+    assert!(!server.asked().last().unwrap().contains("if-none-match"));
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_whether_it_says_so_or_not() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(&root, settings());
+    let said = Server::new(vec![reply("200 OK", &[b'x'; 2001])]);
+    let endless = Reply {
+        head: "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".into(),
+        body: vec![b'x'; 5000],
+        breaks: true,
+    };
+    for server in [said, Server::new(vec![endless])] {
+        let said = fetch(&store, &server.url(), "").await.unwrap_err().to_string();
+        assert_eq!(said, "is larger than 2000 bytes");
+    }
+    assert_eq!(files(&root, "new"), 0);
+}
+
+#[tokio::test]
+async fn what_was_not_used_for_longest_goes_first() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(&root, settings());
+    let server = Server::new(vec![reply("200 OK\r\netag: \"1\"", &[b'x'; 400])]);
+    for key in ["a", "b"] {
+        fetch(&store, &server.url(), key).await.unwrap();
+    }
+    let unchanged = Server::new(vec![reply("304 Not Modified", b"")]);
+    assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().kept);
+    fetch(&store, &server.url(), "c").await.unwrap();
+    assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().kept);
+    assert!(fetch(&store, &unchanged.url(), "c").await.unwrap().kept);
+    assert!(matches!(fetch(&store, &unchanged.url(), "b").await, Err(Error::Answered(304))));
+    assert_eq!(files(&root, "kept"), 4);
+    // One that is larger than the store is fetched, and not kept.
+    let large = Server::new(vec![reply("200 OK\r\netag: \"1\"", &[b'x'; 1500])]);
+    assert_eq!(fetch(&store, &large.url(), "d").await.unwrap().bytes, 1500);
+    assert_eq!(files(&root, "kept"), 4);
+}
+
+#[tokio::test]
+async fn what_a_crash_left_unfinished_is_gone_and_the_rest_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello"), reply("304 Not Modified", b"")]);
+    fetch(&store(&root, settings()), &server.url(), "k").await.unwrap();
+    let folder = root.path().join("artifacts");
+    std::fs::write(folder.join("new/7"), "half").unwrap();
+    std::fs::write(folder.join("kept/0123.9"), "bytes without a record").unwrap();
+    std::fs::write(folder.join("kept/4567.json"), "{\"data\":").unwrap();
+    let again = store(&root, settings());
+    assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 2));
+    assert!(fetch(&again, &server.url(), "k").await.unwrap().kept);
+    drop(again);
+    // Bytes that were lost make no archive.
+    for entry in std::fs::read_dir(folder.join("kept")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension != "json") {
+            std::fs::write(path, "hel").unwrap();
+        }
+    }
+    let last = store(&root, settings());
+    assert_eq!(files(&root, "kept"), 0);
+    assert!(matches!(fetch(&last, &server.url(), "k").await, Err(Error::Answered(304))));
+}
+
+#[tokio::test]
+async fn who_wants_the_same_at_once_waits_for_who_was_first() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, url) = (
+        store(&root, settings()),
+        Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello"), reply("304 Not Modified", b"")]),
+    );
+    let (url, asked) = (url.url(), url);
+    let all = futures::future::join_all((0..8).map(|_| fetch(&store, &url, "k"))).await;
+    assert_eq!(all.iter().filter(|fetched| fetched.as_ref().is_ok_and(|fetched| !fetched.kept)).count(), 1);
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!(asked.asked().len(), 8);
+}
+
+#[tokio::test]
+async fn redirects_are_followed_to_where_requests_may_go() {
+    let root = tempfile::tempdir().unwrap();
+    let end = Server::new(vec![reply("200 OK", b"hello")]);
+    let to = |place: &str| Server::new(vec![reply(&format!("302 Found\r\nlocation: {place}"), b"")]);
+    let everywhere = store(&root, settings());
+    assert_eq!(text(&mut fetch(&everywhere, &to(&end.url()).url(), "").await.unwrap()), "hello");
+    let round = to("/a.tgz");
+    assert!(matches!(fetch(&everywhere, &round.url(), "").await, Err(Error::Redirected)));
+    assert_eq!(round.asked().len(), artifacts::limits::REDIRECTS + 1);
+    assert!(matches!(fetch(&everywhere, &to("ftp://a/b").url(), "").await, Err(Error::NoUrl)));
+    drop(everywhere);
+
+    let judge = Judge::new(|target| match target.address {
+        Some(address) if address.to_string() == "169.254.169.254" => {
+            Err(format!("{address} is nobody's business"))
+        }
+        Some(_) | None => Ok(()),
+    });
+    let judged = store(&root, Settings { judge, ..settings() });
+    let said = fetch(&judged, &to("http://169.254.169.254/latest/").url(), "").await.unwrap_err().to_string();
+    assert_eq!(said, "169.254.169.254 is nobody's business");
+}
+
+#[tokio::test]
+async fn a_name_is_judged_by_where_it_leads_and_of_a_secret_nothing_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let judge = Judge::new(|target| match target.address {
+        Some(address) if address.is_loopback() => Err(format!("{:?} leads to {address}", target.host)),
+        Some(_) | None => Ok(()),
+    });
+    let store = store(&root, Settings { judge, ..settings() });
+    let said = fetch(&store, "http://localhost:1/a", "").await.unwrap_err().to_string();
+    assert!(said.starts_with("Some(\"localhost\") leads to "), "{said}");
+    let domain = domain();
+    for url in ["http://localhost:1/token", "http://u:token@127.0.0.1:1/", "token"] {
+        let wanted = Wanted { domain: &domain, url, is_secret: true, cache_key: "", checksum: None };
+        let said = store.fetch(&wanted).await.unwrap_err().to_string();
+        assert!(!said.contains("token") && !said.contains("localhost") && !said.contains("127"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_posted_with_its_checksum_and_again_if_that_fails() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(&root, settings());
+    let path = root.path().join("droplet");
+    std::fs::write(&path, "hello").unwrap();
+    let open = || std::fs::File::open(&path).unwrap();
+    let server = Server::new(vec![reply("502 Bad", b""), reply("201 Created", b"")]);
+    assert_eq!(store.send(open(), &server.url(), false).await.unwrap(), 5);
+    for (head, body) in &*server.asked.lock().unwrap() {
+        assert!(head.starts_with("POST /a.tgz ") && head.contains("content-length: 5\r\n"), "{head}");
+        assert!(head.contains("content-md5: XUFAKrxLKna5cZ2REBfFkg==\r\n"), "{head}");
+        assert_eq!(body, b"hello");
+    }
+    let refusing = Server::new(vec![reply("403 No", b"")]);
+    let said = store.send(open(), &refusing.url(), false).await.unwrap_err().to_string();
+    assert_eq!((said.as_str(), refusing.asked().len()), ("the server answered 403", 1));
+    std::fs::write(&path, vec![0; 2001]).unwrap();
+    assert!(matches!(store.send(open(), &refusing.url(), false).await, Err(Error::TooLarge { limit: 2000 })));
+}
+
+#[tokio::test]
+async fn who_gives_up_stops_what_was_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(&root, settings());
+    // It says that more is coming, and is silent.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/a", listener.local_addr().unwrap());
+    let gone = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf").unwrap();
+        let mut rest = vec![];
+        // Comes back only when the other end is closed.
+        stream.read_to_end(&mut rest).map_or_else(|_| true, |_| true)
+    });
+    assert!(tokio::time::timeout(Duration::from_millis(300), fetch(&store, &url, "k")).await.is_err());
+    assert!(tokio::task::spawn_blocking(move || gone.join().unwrap()).await.unwrap());
+    assert_eq!(files(&root, "new"), 0);
+    // The key is free again.
+    let server = Server::new(vec![reply("200 OK", b"hello")]);
+    assert_eq!(text(&mut fetch(&store, &server.url(), "k").await.unwrap()), "hello");
+}

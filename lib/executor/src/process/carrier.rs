@@ -1,0 +1,150 @@
+//! Fetches and sends what the shim of a container asks for.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use artifacts::{Store, Wanted};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use schemas::action::{Download, Secret, Transfer, Upload};
+use schemas::container::Recipe;
+use schemas::names::InstanceGuid;
+use schemas::secret::{Owner, Place, Purpose, tells_a_secret};
+use tokio::net::UnixStream;
+
+use super::shared::{Shared, blocking};
+use crate::folder::Folder;
+use crate::transfer::{Answer, Question, SOCKET, socket, transfers};
+
+/// Fetches and sends for one container.
+pub(super) struct Carrier {
+    shared: Arc<Shared>,
+    guid: InstanceGuid,
+    folder: Folder,
+}
+
+/// Opens the socket of a container's folder; none if nothing is fetched or sent for it. Whoever reaches the folder may use it.
+pub(super) fn listen(folder: &Folder, recipe: &Recipe) -> io::Result<Option<UnixListener>> {
+    if transfers(recipe).is_empty() {
+        return Ok(None);
+    }
+    let (_folder, path) = socket::place(folder.path())?;
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    listener.set_nonblocking(true)?;
+    // Who is root in the container owns the folder, and nobody else comes so far.
+    fs::set_permissions(folder.path().join(SOCKET), fs::Permissions::from_mode(0o666))?;
+    Ok(Some(listener))
+}
+
+impl Carrier {
+    pub(super) fn new(shared: Arc<Shared>, guid: InstanceGuid, folder: Folder) -> Self {
+        Self { shared, guid, folder }
+    }
+
+    /// Serves for as long as it is polled. What is under way then is stopped.
+    pub(super) async fn serve(&self, listener: UnixListener) -> io::Result<()> {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let mut served = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => served.push(self.serve_one(accepted?.0)),
+                Some(()) = served.next(), if !served.is_empty() => {}
+            }
+        }
+    }
+
+    async fn serve_one(&self, asked: UnixStream) {
+        let (question, file) = match socket::receive::<Question>(&asked).await {
+            Ok(received) => received,
+            Err(error) => {
+                return tracing::debug!(container = %self.guid, %error, "a shim asked for nothing");
+            }
+        };
+        let (answer, file) = tokio::select! {
+            answered = self.answer(question, file.map(File::from)) => answered,
+            // Nobody waits for it any more.
+            () = socket::gone(&asked) => return,
+        };
+        if let Err(error) = socket::send(&asked, &answer, file.as_ref().map(AsFd::as_fd)).await {
+            tracing::debug!(container = %self.guid, %error, "a shim did not wait for its answer");
+        }
+    }
+
+    async fn answer(&self, Question { number }: Question, file: Option<File>) -> (Answer, Option<File>) {
+        let folder = self.folder.clone();
+        let done = match blocking(move || folder.spec()).await {
+            Ok(spec) => match (transfers(&spec.recipe).get(number), file) {
+                (Some(Transfer::Download(download)), _) => self.fetch(&spec.recipe, download).await,
+                (Some(Transfer::Upload(upload)), Some(file)) => self.send(&spec.recipe, upload, file).await,
+                (Some(Transfer::Upload(_)) | None, _) => {
+                    Err("the shim asked for what its container has not".to_owned())
+                }
+            },
+            Err(error) => Err(format!("cannot read what the container runs: {error}")),
+        };
+        done.unwrap_or_else(|reason| (Answer::Failed(reason), None))
+    }
+
+    async fn fetch(&self, recipe: &Recipe, download: &Download) -> Result<(Answer, Option<File>), String> {
+        let (url, is_secret) = self.opened(recipe, &download.from)?;
+        let wanted = Wanted {
+            domain: &recipe.domain,
+            url: &url,
+            is_secret,
+            cache_key: &download.cache_key,
+            checksum: download.checksum_algorithm.map(|by| (by, download.checksum_value.as_str())),
+        };
+        let fetched = self.store().await?.fetch(&wanted).await.map_err(|error| error.to_string())?;
+        Ok((Answer::Done { bytes: fetched.bytes, kept: fetched.kept }, Some(fetched.file)))
+    }
+
+    async fn send(
+        &self,
+        recipe: &Recipe,
+        upload: &Upload,
+        file: File,
+    ) -> Result<(Answer, Option<File>), String> {
+        // A program of the container opened it, and it may be anything.
+        let kind = file.metadata().map_err(|error| error.to_string())?;
+        if !kind.is_file() {
+            return Err("it is not a file".to_owned());
+        }
+        let (url, is_secret) = self.opened(recipe, &upload.to)?;
+        let sent = self.store().await?.send(file, &url, is_secret).await;
+        Ok((Answer::Done { bytes: sent.map_err(|error| error.to_string())?, kept: false }, None))
+    }
+
+    /// A URL, and whether nothing of it may be told.
+    fn opened(&self, recipe: &Recipe, url: &Secret) -> Result<(String, bool), String> {
+        if let Some(plain) = url.plain() {
+            return Ok((plain.to_owned(), tells_a_secret(plain)));
+        }
+        let place = Place {
+            domain: recipe.domain.clone(),
+            owner: Owner::of_work(&recipe.work),
+            purpose: Purpose::ArtifactUrl,
+        };
+        let text = self.shared.settings.keys.text(&place, url);
+        let text = text.map_err(|error| format!("{} {}", place.purpose, error.told_by("this cell")))?;
+        Ok((text, true))
+    }
+
+    /// The store of the cell, opened when something is first fetched or sent.
+    async fn store(&self) -> Result<&Store, String> {
+        let settings = &self.shared.settings;
+        let open = || async {
+            let (folder, settings) = (settings.data.join("artifacts"), settings.artifacts.clone());
+            blocking(move || Store::open(folder, settings)).await
+        };
+        let store = self.shared.store.get_or_try_init(open).await;
+        store.map_err(|error| format!("this cell cannot keep what it fetches: {error}"))
+    }
+}

@@ -1,0 +1,221 @@
+//! Reading what is in the work directory of a container. It may hold links, pipes and anything else: nothing outside of it is
+//! read, and nobody is kept waiting.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use data_encoding::BASE64;
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat, openat2, readlinkat, statat,
+};
+use rustix::io::Errno;
+use schemas::Timestamp;
+use schemas::limits::{FILE_BYTES, FILE_ENTRIES};
+use schemas::query::{FileEntry, FileKind, FoundFile};
+
+/// Entries of a folder that are counted at the most: a container may have made any number.
+const COUNTED: usize = 100_000;
+/// The permissions in a mode.
+const PERMISSIONS: RawMode = 0o7777;
+
+/// Why what is at a path can't be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// There is no such container here.
+    #[error("no container {0} on this cell")]
+    Unknown(schemas::names::InstanceGuid),
+    /// There is nothing at that path.
+    #[error("there is no {0} in the work directory")]
+    Nothing(String),
+    /// It is not in the work directory.
+    #[error("{0} leads out of the work directory")]
+    Outside(String),
+    /// It is neither a file nor a folder.
+    #[error("{0} is neither a file nor a folder")]
+    Special(String),
+    /// It can't be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// What.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What is at a path: of a file bytes from the offset `from`, of a folder entries behind the first `from`.
+pub(super) fn read(
+    work: &Path,
+    path: &str,
+    from: u64,
+    limit: Option<usize>,
+) -> Result<FoundFile, FilesError> {
+    let failed = |source: io::Error| FilesError::Read { path: path.to_owned(), source };
+    let opened = open(work, path).map_err(|error| match error {
+        Errno::NOENT | Errno::NOTDIR => FilesError::Nothing(path.to_owned()),
+        Errno::XDEV | Errno::LOOP => FilesError::Outside(path.to_owned()),
+        // A socket.
+        Errno::NXIO => FilesError::Special(path.to_owned()),
+        error => failed(error.into()),
+    })?;
+    let found = rustix::fs::fstat(&opened).map_err(|error| failed(error.into()))?;
+    match kind(found.st_mode) {
+        FileKind::File => piece(opened.into(), from, limit.unwrap_or(FILE_BYTES)).map_err(failed),
+        FileKind::Folder => list(&opened, from, limit.unwrap_or(FILE_ENTRIES)).map_err(failed),
+        FileKind::Link | FileKind::Other => Err(FilesError::Special(path.to_owned())),
+    }
+}
+
+/// Opens what is below a folder. A link may lead about in it, and not out of it.
+fn open(work: &Path, path: &str) -> rustix::io::Result<OwnedFd> {
+    let top = rustix::fs::open(work, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let path = if path.is_empty() { "." } else { path };
+    // Not to wait: a program may have made a pipe of that name.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    openat2(top, path, flags, Mode::empty(), resolve)
+}
+
+fn piece(mut file: File, from: u64, limit: usize) -> io::Result<FoundFile> {
+    let bytes = file.metadata()?.len();
+    let limit = u64::try_from(limit.min(FILE_BYTES)).unwrap_or(u64::MAX);
+    let mut data = vec![];
+    file.seek(SeekFrom::Start(from))?;
+    file.take(limit).read_to_end(&mut data)?;
+    let next = from + data.len() as u64;
+    Ok(FoundFile::File { data: BASE64.encode(&data), next, bytes })
+}
+
+fn list(folder: &OwnedFd, from: u64, limit: usize) -> io::Result<FoundFile> {
+    let mut names = vec![];
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_owned();
+        if name.as_bytes() != b"." && name.as_bytes() != b".." {
+            names.push(name);
+        }
+        if names.len() >= COUNTED {
+            break;
+        }
+    }
+    names.sort_unstable();
+    let total = names.len() as u64;
+    let shown = names.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit.min(FILE_ENTRIES));
+    let mut entries = vec![];
+    for name in shown {
+        match statat(folder, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => entries.push(entry(folder, name, &found)),
+            // It was removed meanwhile.
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(FoundFile::Folder { entries, total })
+}
+
+fn entry(folder: &impl AsFd, name: &std::ffi::CString, found: &Stat) -> FileEntry {
+    let kind = kind(found.st_mode);
+    let link = (kind == FileKind::Link).then(|| readlinkat(folder, name.as_c_str(), vec![]).ok()).flatten();
+    let seconds = u64::try_from(found.st_mtime).unwrap_or_default();
+    FileEntry {
+        name: name.to_string_lossy().into_owned(),
+        kind,
+        mode: found.st_mode & PERMISSIONS,
+        bytes: u64::try_from(found.st_size).unwrap_or_default(),
+        modified: Timestamp(seconds.saturating_mul(1_000_000_000)),
+        target: link.map(|target| target.to_string_lossy().into_owned()),
+    }
+}
+
+fn kind(mode: RawMode) -> FileKind {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Folder,
+        FileType::Symlink => FileKind::Link,
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => FileKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn refused(work: &Path, path: &str) -> String {
+        read(work, path, 0, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn folders_are_listed_page_by_page() {
+        let root = tempfile::tempdir().unwrap();
+        let work = root.path();
+        fs::create_dir(work.join("app")).unwrap();
+        fs::write(work.join("a"), "hello").unwrap();
+        symlink("/etc/passwd", work.join("out")).unwrap();
+        let FoundFile::Folder { entries, total } = read(work, "", 0, None).unwrap() else {
+            panic!("a folder")
+        };
+        let told: Vec<_> =
+            entries.iter().map(|entry| (entry.name.as_str(), entry.kind, entry.target.as_deref())).collect();
+        assert_eq!(
+            told,
+            [
+                ("a", FileKind::File, None),
+                ("app", FileKind::Folder, None),
+                ("out", FileKind::Link, Some("/etc/passwd")),
+            ]
+        );
+        assert_eq!((entries[0].bytes, total), (5, 3));
+        let FoundFile::Folder { entries, total } = read(work, ".", 1, Some(1)).unwrap() else {
+            panic!("a folder")
+        };
+        assert_eq!((entries.len(), entries[0].name.as_str(), total), (1, "app", 3));
+    }
+
+    #[test]
+    fn files_are_read_piece_by_piece() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("a"), "0123456789").unwrap();
+        symlink("a", root.path().join("b")).unwrap();
+        let piece = |from, limit| match read(root.path(), "b", from, limit).unwrap() {
+            FoundFile::File { data, next, bytes } => {
+                (String::from_utf8(BASE64.decode(data.as_bytes()).unwrap()).unwrap(), next, bytes)
+            }
+            other @ FoundFile::Folder { .. } => panic!("{other:?}"),
+        };
+        assert_eq!(piece(0, None), ("0123456789".into(), 10, 10));
+        assert_eq!(piece(7, Some(2)), ("78".into(), 9, 10));
+        assert_eq!(piece(10, None), (String::new(), 10, 10));
+        assert_eq!(piece(99, None), (String::new(), 99, 10));
+    }
+
+    #[test]
+    fn nothing_outside_is_read_and_nobody_waits() {
+        let root = tempfile::tempdir().unwrap();
+        let work = root.path().join("work");
+        fs::create_dir(&work).unwrap();
+        fs::write(root.path().join("spec.json"), "secret").unwrap();
+        symlink("/etc/passwd", work.join("out")).unwrap();
+        symlink("..", work.join("up")).unwrap();
+        symlink("loop", work.join("loop")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, work.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+        let _socket = UnixListener::bind(work.join("socket")).unwrap();
+        for path in ["out", "up/spec.json", "../spec.json", "/etc/passwd", "loop"] {
+            assert_eq!(refused(&work, path), format!("{path} leads out of the work directory"));
+        }
+        for path in ["pipe", "socket"] {
+            assert_eq!(refused(&work, path), format!("{path} is neither a file nor a folder"));
+        }
+        for path in ["none", "none/deeper"] {
+            assert_eq!(refused(&work, path), format!("there is no {path} in the work directory"));
+        }
+    }
+}

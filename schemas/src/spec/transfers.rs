@@ -1,0 +1,149 @@
+//! What specs say of archives that are fetched and files that are sent.
+
+use serde_json::{Value, json};
+
+use super::actions::take_label;
+use super::policies::take_word;
+use super::take_url;
+use crate::action::{ChecksumAlgorithm, Download, Upload, path_fault};
+use crate::fields::{Field, Fields};
+use crate::limits;
+
+/// Why no rule about what a container may reach can be given.
+const SHARED: &str = "a container shares its host's network, of which no rule can open or close a part: \
+                      give none, and network none if it shall reach nothing";
+/// The same of a container with a network of its own.
+const CLOSED: &str = "a container with network none reaches nothing, and no rule can open a way: give none";
+
+/// Reads an action `download`.
+pub(super) fn take_download(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
+    let artifact = fields.or("artifact", String::new(), take_name);
+    let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
+    let rest = take_archive(fields, source);
+    Some(Download { artifact: artifact?, user: user?, ..rest? })
+}
+
+/// Reads an action `upload`.
+pub(super) fn take_upload(fields: &mut Fields<'_>, source: &str) -> Option<Upload> {
+    let artifact = fields.or("artifact", String::new(), take_name);
+    let from = fields.must("from", take_path);
+    let to = fields.must("to", take_url);
+    let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
+    Some(Upload { artifact: artifact?, from: from?, to: to?, log_source: source.to_owned(), user: user? })
+}
+
+/// Reads `cached_dependencies`, and `legacy_download_user`, who owns them.
+pub(super) fn take_dependencies(fields: &mut Fields<'_>) -> Option<Vec<Download>> {
+    let user = fields.or("legacy_download_user", String::new(), |field| field.text(limits::USER_BYTES));
+    let all = fields
+        .or("cached_dependencies", vec![], |field| field.each(limits::CACHED_DEPENDENCIES, take_dependency));
+    let user = user?;
+    Some(all?.into_iter().map(|one| Download { user: user.clone(), ..one }).collect())
+}
+
+fn take_dependency(field: Field<'_>) -> Option<Download> {
+    let mut fields = field.object()?;
+    let name = fields.or("name", String::new(), take_name);
+    let source = fields.or("log_source", String::new(), take_label);
+    let rest = take_archive(&mut fields, "");
+    fields.finish(&[]);
+    Some(Download { artifact: name?, log_source: source?, ..rest? })
+}
+
+/// What both have.
+fn take_archive(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
+    let from = fields.must("from", take_url);
+    let to = fields.must("to", take_path);
+    let cache_key = fields.or("cache_key", String::new(), |field| field.text(limits::CACHE_KEY_BYTES));
+    let checksum = take_checksum(fields);
+    let (checksum_algorithm, checksum_value) = checksum?;
+    Some(Download {
+        artifact: String::new(),
+        from: from?,
+        to: to?,
+        cache_key: cache_key?,
+        log_source: source.to_owned(),
+        user: String::new(),
+        checksum_algorithm,
+        checksum_value,
+    })
+}
+
+/// How an archive is checked: by both fields, or by none.
+fn take_checksum(fields: &mut Fields<'_>) -> Option<(Option<ChecksumAlgorithm>, String)> {
+    let empty = |field: &Field<'_>| field.value == Value::String(String::new());
+    let algorithm = fields.take("checksum_algorithm").filter(|field| !empty(field));
+    let algorithm = algorithm.map_or(Some(None), |field| take_word(field, &ChecksumAlgorithm::ALL).map(Some));
+    let value = fields.or("checksum_value", String::new(), |field| field.text(limits::LABEL_BYTES));
+    let (algorithm, value) = (algorithm?, value?.to_ascii_lowercase());
+    match algorithm {
+        None if value.is_empty() => {}
+        None => {
+            fields.bad("checksum_algorithm", "is missing: checksum_value says nothing without it");
+            return None;
+        }
+        Some(algorithm) => {
+            let digits = algorithm.digits();
+            if value.len() != digits || !value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                fields.bad("checksum_value", format!("must be {digits} hexadecimal digits"));
+                return None;
+            }
+        }
+    }
+    Some((algorithm, value))
+}
+
+fn take_name(field: Field<'_>) -> Option<String> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let name = field.text(limits::LABEL_BYTES)?;
+    if name.contains(char::is_control) {
+        problems.note(path, "must have nothing that can't be seen");
+    }
+    Some(name)
+}
+
+fn take_path(field: Field<'_>) -> Option<String> {
+    let (at, problems) = (field.path.clone(), field.problems);
+    let path = field.text(limits::PATH_BYTES)?;
+    if let Some(fault) = path_fault(&path) {
+        problems.note(at, fault);
+        return None;
+    }
+    Some(path)
+}
+
+/// What a container may reach can't be said by rules. An empty list asks for nothing.
+pub(super) fn refuse_rules(fields: &mut Fields<'_>, has_own_network: bool) {
+    let Some(rules) = fields.take("egress_rules") else { return };
+    let (path, problems) = (rules.path.clone(), rules.problems);
+    if rules.list(usize::MAX).is_some_and(|rules| !rules.is_empty()) {
+        problems.note(path, if has_own_network { CLOSED } else { SHARED });
+    }
+}
+
+/// The dependencies as they are read, and who owns them.
+pub(super) fn dependencies_to_json(all: &[Download]) -> (Value, Option<&str>) {
+    let one = |download: &Download| {
+        let Download {
+            artifact,
+            from,
+            to,
+            cache_key,
+            log_source,
+            checksum_algorithm,
+            checksum_value,
+            user: _,
+        } = download;
+        super::compact(json!({
+            "name": artifact,
+            "from": from,
+            "to": to,
+            "cache_key": cache_key,
+            "log_source": log_source,
+            "checksum_algorithm": checksum_algorithm,
+            "checksum_value": checksum_value,
+        }))
+    };
+    let user = all.first().map(|first| first.user.as_str());
+    (all.iter().map(one).collect(), user)
+}

@@ -1,0 +1,161 @@
+//! Where a cell fetches from and sends to for its containers.
+//!
+//! What it fetches a container reads, so a cell must not be a way into its host: to the host itself, and to where clouds tell
+//! their machines who they are, requests go only if somebody says so. Private addresses are where blobstores are.
+
+use std::net::IpAddr;
+
+use artifacts::{Judge, Settings, Target, limits};
+use clap::Args;
+use schemas::limits::RESOURCE_MB;
+
+use crate::callback::allow::{Allowed, Rule, Scheme};
+use crate::callback::kinds::{kind, meant};
+use crate::cli::words::number;
+
+/// Where clouds tell their machines who they are, beside the link-local addresses.
+const OF_CLOUDS: [&str; 3] = ["fd00:ec2::254", "100.100.100.200", "168.63.129.16"];
+/// Bytes in a MiB.
+const MIB: u64 = 1024 * 1024;
+
+/// What a cell fetches and sends.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ArtifactsArgs {
+    /// Where downloads and uploads of containers may go: HOST, *.HOST, an address, a network as 10.0.0.0/8, or * for every
+    /// public address, behind http:// or https:// if only so; may be given again. Then nothing else is reached [default: every
+    /// public and private address, without those by which clouds tell their machines who they are]
+    #[arg(long, value_name = "WHERE", value_delimiter = ',', env = "MUSTER_DOWNLOAD_ALLOW")]
+    download_allow: Vec<Rule>,
+    /// MiB of downloaded archives that are kept for the next download of the same key
+    #[arg(long, default_value_t = limits::CACHE_BYTES / MIB, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_DOWNLOAD_CACHE")]
+    download_cache: u64,
+}
+
+impl ArtifactsArgs {
+    pub(crate) fn settings(&self) -> Settings {
+        let reach = match self.download_allow.as_slice() {
+            [] => Reach::Usual,
+            rules => Reach::Only(rules.iter().cloned().collect()),
+        };
+        Settings {
+            judge: judge(reach),
+            cache_bytes: self.download_cache.saturating_mul(MIB),
+            ..Settings::default()
+        }
+    }
+}
+
+/// How far requests may go.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// To public and private addresses.
+    Usual,
+    /// To these and to this host: for a cluster that is all on it.
+    AlsoThisHost,
+    /// Only to these.
+    Only(Allowed),
+}
+
+/// Who says so of each request.
+pub(crate) fn judge(reach: Reach) -> Judge {
+    Judge::new(move |target| match &reach {
+        Reach::Usual => usual(&target, false),
+        Reach::AlsoThisHost => usual(&target, true),
+        Reach::Only(allowed) => only(allowed, &target),
+    })
+}
+
+fn usual(target: &Target<'_>, also_this_host: bool) -> Result<(), String> {
+    let Some(address) = target.address else { return Ok(()) };
+    let kind = if is_of_cloud(address) { Some("for machines of a cloud alone") } else { kind(address) };
+    match kind {
+        None | Some("private") => Ok(()),
+        Some("loopback") if also_this_host => Ok(()),
+        Some(kind) => Err(refused(target.host, address, &format!(", which is {kind}"))),
+    }
+}
+
+fn only(allowed: &Allowed, target: &Target<'_>) -> Result<(), String> {
+    let scheme = match target.scheme {
+        artifacts::Scheme::Http => Scheme::Http,
+        artifacts::Scheme::Https => Scheme::Https,
+    };
+    match (target.host, target.address) {
+        (host, Some(address)) => {
+            allowed.address(scheme, host, address).map_err(|_| refused(host, address, ""))
+        }
+        (Some(host), None) => allowed
+            .host(scheme, host)
+            .map_err(|_| format!("{host} is reached only if --download-allow names it")),
+        (None, None) => Ok(()),
+    }
+}
+
+fn refused(host: Option<&str>, address: IpAddr, which: &str) -> String {
+    let leads = host.map_or_else(String::new, |host| format!("{host} leads to "));
+    format!("{leads}{address}{which}: it is reached only if --download-allow of the cell names it")
+}
+
+fn is_of_cloud(address: IpAddr) -> bool {
+    OF_CLOUDS.iter().any(|known| known.parse::<IpAddr>().is_ok_and(|known| known == meant(address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(reach: &Reach, address: &str) -> Result<(), String> {
+        let target = Target {
+            scheme: artifacts::Scheme::Http,
+            host: Some("blobs"),
+            address: Some(address.parse().unwrap()),
+        };
+        match reach {
+            Reach::Usual => usual(&target, false),
+            Reach::AlsoThisHost => usual(&target, true),
+            Reach::Only(allowed) => only(allowed, &target),
+        }
+    }
+
+    #[test]
+    fn blobstores_are_reached_and_the_host_and_its_cloud_are_not() {
+        for fine in ["1.1.1.1", "10.0.0.7", "192.168.1.1", "fd00::1", "2606:4700::1111"] {
+            assert_eq!(asked(&Reach::Usual, fine), Ok(()), "{fine}");
+        }
+        for (address, kind) in [
+            ("127.0.0.1", "loopback"),
+            ("::1", "loopback"),
+            ("::ffff:127.0.0.1", "loopback"),
+            ("169.254.169.254", "link-local"),
+            ("::ffff:169.254.169.254", "link-local"),
+            ("fe80::1", "link-local"),
+            ("0.0.0.0", "unspecified"),
+            ("fd00:ec2::254", "for machines of a cloud alone"),
+            ("100.100.100.200", "for machines of a cloud alone"),
+        ] {
+            let said = asked(&Reach::Usual, address).unwrap_err();
+            let parsed: IpAddr = address.parse().unwrap();
+            assert_eq!(
+                said,
+                format!(
+                    "blobs leads to {parsed}, which is {kind}: it is reached only if --download-allow of the cell names it"
+                )
+            );
+        }
+        assert_eq!(asked(&Reach::AlsoThisHost, "127.0.0.1"), Ok(()));
+        assert!(asked(&Reach::AlsoThisHost, "169.254.169.254").is_err());
+    }
+
+    #[test]
+    fn rules_are_all_that_is_reached() {
+        let only = Reach::Only(
+            ["10.0.0.0/8", "169.254.169.254"].map(|rule| rule.parse().unwrap()).into_iter().collect(),
+        );
+        for fine in ["10.1.2.3", "169.254.169.254"] {
+            assert_eq!(asked(&only, fine), Ok(()));
+        }
+        for other in ["1.1.1.1", "192.168.1.1", "127.0.0.1"] {
+            assert!(asked(&only, other).unwrap_err().contains("--download-allow"));
+        }
+    }
+}
