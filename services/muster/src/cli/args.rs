@@ -609,17 +609,25 @@ pub(crate) enum InstanceVerb {
     },
     /// Show what an instance wrote
     Logs {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid; with --all a process
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, the beginning or end of an instance guid, or PROCESS for all its instances
         id: String,
         /// Wait for more lines
         #[arg(short, long)]
         follow: bool,
-        /// Show the logs of all instances of the process
+        /// Take the id for that of a process, whatever else it may name
         #[arg(long)]
         all: bool,
         /// Show the log of the container that crashed last, even while another runs
         #[arg(long, conflicts_with_all = ["follow", "all"])]
         previous: bool,
+    },
+    /// List a folder of an instance's work directory, or write a file of it to the standard output
+    Files {
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+        id: String,
+        /// Path below the work directory [default: that itself]
+        #[arg(default_value = "", hide_default_value = true)]
+        path: String,
     },
     /// Stop an instance; if it is still desired it starts again
     Stop {

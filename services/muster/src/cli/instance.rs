@@ -1,31 +1,22 @@
 //! `muster instance`, and the logs of instances and tasks.
 
 use client::{Client, LogReader, Only, Whose, key_of};
-use futures::Stream;
-use futures::stream::{SelectAll, StreamExt};
 use schemas::health::MonitorHealth;
 use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid};
-use schemas::query::InstanceRow;
+use schemas::query::{InstanceRow, LrpRow};
 use serde::Serialize;
 
 use super::args::{Global, InstanceVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::find::Found;
-use super::names::Names;
+use super::logs_of_all::{self, Line, Lines};
 use super::output::{self, Look, Output, note};
 use super::words::{age, one_line};
-use super::{ended, find, rows};
+use super::{ended, files, find, rows};
 
 /// Why there may be no log.
 const LOG_IS_KEPT: &str = "a cell keeps the log of a container that was removed for a day, of the last 256 of them and 256 MiB: give its whole guid";
-
-/// A line of a log.
-#[derive(Serialize)]
-struct Line<'a> {
-    of: &'a str,
-    text: &'a str,
-}
 
 /// An instance, with what its cell knows of it.
 #[derive(Serialize)]
@@ -87,13 +78,14 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             }
             Ok(())
         }
-        InstanceVerb::Logs { id, follow, all: true, previous: _ } => {
-            all_logs(&client, global, &id, follow, output).await
-        }
-        InstanceVerb::Logs { id, follow, all: false, previous } => {
+        InstanceVerb::Logs { id, follow, all, previous } => {
+            if let Some(process) = process_of(&client, &id, all, previous).await? {
+                return logs_of_all::show(&client, global, process, follow, output).await;
+            }
             let whose = whose_log(&client, global, &id, previous).await?;
             show(client.logs(whose, follow), &id, output).await
         }
+        InstanceVerb::Files { id, path } => files::show(&client, global, &id, &path, output).await,
         InstanceVerb::Stop { id } => stop(&client, global, &id, output).await,
     }
 }
@@ -108,6 +100,23 @@ async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure
     };
     find::whose(global, format!("instance {id}"), row.domain.clone())?;
     Output::new(global).next(&row, ended::instance)
+}
+
+/// The process whose logs are asked for, all of them; none: those of one instance are.
+async fn process_of(client: &Client, id: &str, all: bool, previous: bool) -> Result<Option<LrpRow>, Failure> {
+    let guid = ProcessGuid::new(id).map_err(|bad| Failure::usage(bad.to_string()));
+    if all {
+        return Ok(Some(find::lrp(client, &guid?).await?.row));
+    }
+    let Ok(guid) = guid else { return Ok(None) };
+    if previous {
+        return Ok(None);
+    }
+    match client.lrp(&guid).await {
+        Ok(one) => Ok(Some(one.row)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whose log is asked for. `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION` stays, so that a follower goes on with the next
@@ -180,7 +189,7 @@ fn never_crashed(id: &str) -> Failure {
         .advise(format!("see muster history instance {id}"))
 }
 
-fn no_container(id: &str) -> Failure {
+pub(super) fn no_container(id: &str) -> Failure {
     Failure::not_found(format!("a container of instance {id}")).advise(format!("see muster why {id}"))
 }
 
@@ -221,105 +230,4 @@ pub(crate) async fn show(mut log: LogReader, of: &str, output: Output) -> Result
 
 fn show_lines(of: &str, lines: Vec<String>, output: Output) -> Result<(), Failure> {
     lines.iter().try_for_each(|text| output.next(&Line { of, text }, |_, _| format!("{of} | {text}")))
-}
-
-/// Shows the logs of all instances of a process, each line with the name of its instance.
-async fn all_logs(
-    client: &Client,
-    global: &Global,
-    process: &str,
-    follow: bool,
-    output: Output,
-) -> Result<(), Failure> {
-    let guid = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
-    let known = find::lrp(client, &guid).await?;
-    find::whose(global, format!("process {guid}"), known.row.domain)?;
-    let instances = client.instances(&Only::process(guid.clone())).await?.rows;
-    let called = Names::of_rows(&instances);
-    let mut names: Vec<String> = instances.iter().map(|row| called.of(row)).collect();
-    names.dedup();
-    let mut logs = SelectAll::new();
-    for name in names {
-        logs.push(Box::pin(lines_of(client.logs(Whose::Instance(name.clone()), follow), name)));
-    }
-    loop {
-        let next = tokio::select! {
-            next = logs.next() => next,
-            interrupted = tokio::signal::ctrl_c() => {
-                return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
-            }
-        };
-        match next {
-            Some(Ok((name, text))) => show_lines(&name, vec![text], output)?,
-            Some(Err(failure)) => return Err(failure),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// The lines of one log. An instance that never had a container, or whose log is gone, has no lines.
-fn lines_of(log: LogReader, name: String) -> impl Stream<Item = Result<(String, String), Failure>> {
-    let pieces =
-        futures::stream::unfold((log, Lines::default(), false), |(mut log, mut lines, done)| async move {
-            if done {
-                return None;
-            }
-            match log.next().await {
-                Ok(Some(piece)) => {
-                    let whole = lines.push(&piece.text);
-                    Some((Ok(whole), (log, lines, false)))
-                }
-                Ok(None) => {
-                    let rest = lines.rest();
-                    Some((Ok(rest), (log, lines, true)))
-                }
-                Err(error) if error.is_not_found() => None,
-                Err(error) => Some((Err(Failure::from(error)), (log, lines, true))),
-            }
-        });
-    pieces.flat_map(move |pieces| {
-        let named: Vec<Result<(String, String), Failure>> = match pieces {
-            Ok(lines) => lines.into_iter().map(|line| Ok((name.clone(), line))).collect(),
-            Err(failure) => vec![Err(failure)],
-        };
-        futures::stream::iter(named)
-    })
-}
-
-/// Text that comes in pieces, line by line.
-#[derive(Debug, Default)]
-struct Lines {
-    begun: String,
-}
-
-impl Lines {
-    /// The lines that this piece ends.
-    fn push(&mut self, piece: &str) -> Vec<String> {
-        self.begun.push_str(piece);
-        let Some(end) = self.begun.rfind('\n') else { return vec![] };
-        let rest = self.begun.split_off(end + 1);
-        let whole = std::mem::replace(&mut self.begun, rest);
-        whole.lines().map(str::to_owned).collect()
-    }
-
-    /// The last line, if nothing ended it.
-    fn rest(&mut self) -> Vec<String> {
-        let rest = std::mem::take(&mut self.begun);
-        if rest.is_empty() { vec![] } else { vec![rest] }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Lines;
-
-    #[test]
-    fn pieces_become_lines() {
-        let mut lines = Lines::default();
-        assert!(lines.push("he").is_empty());
-        assert_eq!(lines.push("llo\nwor"), ["hello"]);
-        assert_eq!(lines.push("ld\n\nx\ny"), ["world", "", "x"]);
-        assert_eq!(lines.rest(), ["y"]);
-        assert!(lines.rest().is_empty());
-    }
 }

@@ -126,7 +126,9 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         Command::Diff { .. }
         // It looks into tables of its own.
         | Command::Sql { .. }
-        | Command::Instance(InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. })
+        | Command::Instance(
+            InstanceVerb::Logs { .. } | InstanceVerb::Files { .. } | InstanceVerb::Stop { .. },
+        )
         | Command::Task(
             TaskVerb::Run { .. }
             | TaskVerb::Plan { .. }

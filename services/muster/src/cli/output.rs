@@ -122,8 +122,13 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 
 /// Writes text to the standard output.
 pub(crate) fn text_as_it_is(text: &str) -> Result<(), Failure> {
+    bytes_as_they_are(text.as_bytes())
+}
+
+/// Writes bytes to the standard output.
+pub(crate) fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| {
         if error.kind() == ErrorKind::BrokenPipe {
             return Failure::nobody_reads();
         }

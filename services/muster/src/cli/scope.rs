@@ -38,7 +38,10 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Watch
         | Command::Top => DomainUse::Filters,
         Command::Instance(
-            InstanceVerb::Show { .. } | InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. },
+            InstanceVerb::Show { .. }
+            | InstanceVerb::Logs { .. }
+            | InstanceVerb::Files { .. }
+            | InstanceVerb::Stop { .. },
         )
         | Command::Task(
             TaskVerb::Show { .. }

@@ -29,6 +29,7 @@
 //! | `systemd.rs` | what systemd is told, and the units that are written for it
 //! | `watching.rs` | metrics and probes of every service |
 //! | `trace.rs` | what one command caused, as a tree and as spans |
+//! | `transfers.rs` | what is fetched for an instance, its files, and the logs of all instances of a process at once |
 //! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
 //! | `proof.rs` | the log as a file and back, replayed, and every change of it found |
 //! | `what_if.rs` | what would happen, and single decisions: nothing is written |
@@ -65,5 +66,6 @@ mod systemd;
 mod tables;
 mod terminal;
 mod trace;
+mod transfers;
 mod watching;
 mod what_if;

@@ -1,0 +1,112 @@
+//! `muster instance files`: what is in the work directory of an instance.
+
+use client::Client;
+use data_encoding::BASE64;
+use schemas::query::{FileEntry, FileKind, Files, FoundFile};
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::find::{self, Found};
+use super::instance::no_container;
+use super::output::{self, Look, Output};
+use super::table::{Cell, Table};
+use super::words::age;
+
+/// Lists a folder, or writes a file as it is to the standard output.
+pub(super) async fn show(
+    client: &Client,
+    global: &Global,
+    id: &str,
+    path: &str,
+    output: Output,
+) -> Result<(), Failure> {
+    let Found { rows, .. } = find::instance(client, id).await?;
+    let Some(row) = rows.into_iter().find(|row| row.instance_guid.is_some()) else {
+        return Err(no_container(id));
+    };
+    find::whose(global, format!("instance {id}"), row.domain)?;
+    // The container that was found is read to the end, and no other that took its place meanwhile.
+    let guid = row.instance_guid.map_or_else(|| id.to_owned(), |guid| guid.to_string());
+    let read = async |from: u64| {
+        let found = client.files(&guid, path, from).await;
+        found.map_err(|error| Failure::from(error).doing(format!("read the files of instance {id}")))
+    };
+    match read(0).await?.found {
+        FoundFile::Folder { mut entries, total } => {
+            while let (Some(from), true) = (count(&entries), (entries.len() as u64) < total) {
+                let FoundFile::Folder { entries: more, .. } = read(from).await?.found else { break };
+                if more.is_empty() {
+                    break;
+                }
+                entries.extend(more);
+            }
+            output.rows(&entries, table)
+        }
+        first @ FoundFile::File { .. } => copy(first, read).await,
+    }
+}
+
+fn count(entries: &[FileEntry]) -> Option<u64> {
+    u64::try_from(entries.len()).ok().filter(|count| *count > 0)
+}
+
+/// Writes a file to the standard output. What is written to it meanwhile is not followed.
+async fn copy(first: FoundFile, read: impl AsyncFn(u64) -> Result<Files, Failure>) -> Result<(), Failure> {
+    let (mut found, mut end) = (first, None);
+    while let FoundFile::File { data, next, bytes } = found {
+        let piece = BASE64.decode(data.as_bytes()).map_err(|error| {
+            Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
+        })?;
+        output::bytes_as_they_are(&piece)?;
+        if piece.is_empty() || next >= *end.get_or_insert(bytes) {
+            return Ok(());
+        }
+        found = read(next).await?.found;
+    }
+    Ok(())
+}
+
+fn table(entries: &[FileEntry], look: Look) -> Table {
+    let mut table = Table::new(&["MODE", "BYTES", "AGE", "NAME"]);
+    for entry in entries {
+        let FileEntry { name, kind, mode, bytes, modified, target } = entry;
+        let letter = match kind {
+            FileKind::File => '-',
+            FileKind::Folder => 'd',
+            FileKind::Link => 'l',
+            FileKind::Other => '?',
+        };
+        let name = match (kind, target) {
+            (FileKind::Folder, _) => format!("{name}/"),
+            (_, Some(target)) => format!("{name} -> {target}"),
+            (FileKind::File | FileKind::Link | FileKind::Other, None) => name.clone(),
+        };
+        let cells = [
+            Cell::text(format!("{letter}{}", permissions(*mode))),
+            Cell::number(bytes),
+            Cell::number(age(look.now, *modified)),
+            Cell::text(name),
+        ];
+        table.row(cells.into());
+    }
+    table
+}
+
+/// Permissions as they are usually written: `rwxr-x---`.
+fn permissions(mode: u32) -> String {
+    let letters = ['r', 'w', 'x'].into_iter().cycle();
+    (0..9).rev().zip(letters).map(|(bit, letter)| if mode >> bit & 1 == 1 { letter } else { '-' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::permissions;
+
+    #[test]
+    fn permissions_have_nine_letters() {
+        assert_eq!(
+            [0o750, 0o644, 0, 0o7777].map(permissions),
+            ["rwxr-x---", "rw-r--r--", "---------", "rwxrwxrwx"]
+        );
+    }
+}

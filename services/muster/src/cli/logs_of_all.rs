@@ -1,0 +1,261 @@
+//! `muster instance logs PROCESS`: the logs of all instances of a process at once.
+//!
+//! What is there is told in the order of its times. With `--follow` lines are told as they come, instances that come are
+//! followed, too, and one that moves is followed to its next container.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::pin::Pin;
+use std::time::Duration;
+
+use client::{Client, LogReader, Only, Whose};
+use futures::Stream;
+use futures::stream::{SelectAll, StreamExt};
+use schemas::names::ProcessGuid;
+use schemas::query::LrpRow;
+use serde::Serialize;
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::find;
+use super::names::Names;
+use super::output::Output;
+
+/// How often it is looked for instances that came.
+const LOOK: Duration = Duration::from_secs(2);
+/// Logs that are begun at once.
+const BEGUN_AT_ONCE: usize = 16;
+/// The colours of names, one after the other.
+const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
+
+/// A line of a log.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    pub(super) of: &'a str,
+    pub(super) text: &'a str,
+}
+
+/// A line, and the instance that wrote it.
+type Told = Result<(String, String), Failure>;
+type Log = Pin<Box<dyn Stream<Item = Told>>>;
+
+/// Shows them.
+pub(super) async fn show(
+    client: &Client,
+    global: &Global,
+    process: LrpRow,
+    follow: bool,
+    output: Output,
+) -> Result<(), Failure> {
+    let guid = process.process_guid;
+    find::whose(global, format!("process {guid}"), process.domain)?;
+    let told = async {
+        let mut shown = Shown::new(output);
+        let names = names_of(client, &guid).await?;
+        if follow {
+            followed(client, &guid, names, &mut shown).await
+        } else {
+            in_order(client, names, &mut shown).await
+        }
+    };
+    tokio::select! {
+        told = told => told,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))
+        }
+    }
+}
+
+/// What the instances of a process are called.
+async fn names_of(client: &Client, guid: &ProcessGuid) -> Result<Vec<String>, Failure> {
+    let instances = client.instances(&Only::process(guid.clone())).await?.rows;
+    let called = Names::of_rows(&instances);
+    let mut names: Vec<String> = instances.iter().map(|row| called.of(row)).collect();
+    names.dedup();
+    Ok(names)
+}
+
+fn log_of(client: &Client, name: &str, follow: bool) -> Log {
+    Box::pin(lines_of(client.logs(Whose::Instance(name.to_owned()), follow), name.to_owned()))
+}
+
+/// Tells what is there, the oldest line first.
+async fn in_order(client: &Client, names: Vec<String>, shown: &mut Shown) -> Result<(), Failure> {
+    names.iter().for_each(|name| shown.knows(name));
+    let begin = |name: String| async move {
+        let mut log = log_of(client, &name, false);
+        (log.next().await, log)
+    };
+    let begun: Vec<_> = futures::stream::iter(names).map(begin).buffered(BEGUN_AT_ONCE).collect().await;
+    let (mut logs, mut first) = (vec![], BinaryHeap::new());
+    for (at, (told, log)) in begun.into_iter().enumerate() {
+        logs.push(log);
+        if let Some(told) = told {
+            first.push(Reverse(timed(told?, at)));
+        }
+    }
+    while let Some(Reverse((_, at, name, text))) = first.pop() {
+        shown.line(&name, &text)?;
+        if let Some(told) = logs[at].next().await {
+            first.push(Reverse(timed(told?, at)));
+        }
+    }
+    Ok(())
+}
+
+/// A line with its time in front, by which it is put in order, and the number of its log.
+fn timed((name, text): (String, String), at: usize) -> (String, usize, String, String) {
+    (text.split(' ').next().unwrap_or_default().to_owned(), at, name, text)
+}
+
+/// Tells lines as they come, until the process is gone and every instance of it wrote its last.
+async fn followed(
+    client: &Client,
+    guid: &ProcessGuid,
+    names: Vec<String>,
+    shown: &mut Shown,
+) -> Result<(), Failure> {
+    let mut logs = SelectAll::new();
+    let begin = |names: Vec<String>, logs: &mut SelectAll<Log>, shown: &mut Shown| {
+        for name in names {
+            if !shown.is_known(&name) {
+                shown.knows(&name);
+                logs.push(log_of(client, &name, true));
+            }
+        }
+    };
+    begin(names, &mut logs, shown);
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            Some(told) = logs.next() => {
+                let (name, text) = told?;
+                shown.line(&name, &text)?;
+            }
+            _ = look.tick() => {
+                // If it can't be asked at present, what is followed goes on, or says itself why not.
+                let Ok(names) = names_of(client, guid).await else { continue };
+                if names.is_empty() && logs.is_empty() && is_gone(client, guid).await? {
+                    return Ok(());
+                }
+                begin(names, &mut logs, shown);
+            }
+        }
+    }
+}
+
+async fn is_gone(client: &Client, guid: &ProcessGuid) -> Result<bool, Failure> {
+    match client.lrp(guid).await {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_not_found() => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where lines are shown: for people with the name of their instance, each in a colour of its own.
+struct Shown {
+    output: Output,
+    /// The number of each instance in the order in which they came.
+    known: BTreeMap<String, usize>,
+    width: usize,
+}
+
+impl Shown {
+    const fn new(output: Output) -> Self {
+        Self { output, known: BTreeMap::new(), width: 0 }
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
+    fn knows(&mut self, name: &str) {
+        let number = self.known.len();
+        self.known.entry(name.to_owned()).or_insert(number);
+        self.width = self.width.max(name.len());
+    }
+
+    fn line(&self, name: &str, text: &str) -> Result<(), Failure> {
+        self.output.next(&Line { of: name, text }, |_, look| {
+            let number = self.known.get(name).copied().unwrap_or_default();
+            self.for_people(name, number, text, look.colour)
+        })
+    }
+
+    fn for_people(&self, name: &str, number: usize, text: &str, colour: bool) -> String {
+        let width = self.width;
+        if colour {
+            let code = COLOURS[number % COLOURS.len()];
+            format!("\u{1b}[{code}m{name:width$} |\u{1b}[0m {text}")
+        } else {
+            format!("{name:width$} | {text}")
+        }
+    }
+}
+
+/// The lines of one log. An instance that never had a container, or whose log is gone, has no lines.
+fn lines_of(log: LogReader, name: String) -> impl Stream<Item = Told> {
+    let pieces =
+        futures::stream::unfold((log, Lines::default(), false), |(mut log, mut lines, done)| async move {
+            if done {
+                return None;
+            }
+            match log.next().await {
+                Ok(Some(piece)) => {
+                    let whole = lines.push(&piece.text);
+                    Some((Ok(whole), (log, lines, false)))
+                }
+                Ok(None) => {
+                    let rest = lines.rest();
+                    Some((Ok(rest), (log, lines, true)))
+                }
+                Err(error) if error.is_not_found() => None,
+                Err(error) => Some((Err(Failure::from(error)), (log, lines, true))),
+            }
+        });
+    pieces.flat_map(move |pieces| {
+        let named: Vec<Told> = match pieces {
+            Ok(lines) => lines.into_iter().map(|line| Ok((name.clone(), line))).collect(),
+            Err(failure) => vec![Err(failure)],
+        };
+        futures::stream::iter(named)
+    })
+}
+
+/// Text that comes in pieces, line by line.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    begun: String,
+}
+
+impl Lines {
+    /// The lines that this piece ends.
+    pub(super) fn push(&mut self, piece: &str) -> Vec<String> {
+        self.begun.push_str(piece);
+        let Some(end) = self.begun.rfind('\n') else { return vec![] };
+        let rest = self.begun.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.begun, rest);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// The last line, if nothing ended it.
+    pub(super) fn rest(&mut self) -> Vec<String> {
+        let rest = std::mem::take(&mut self.begun);
+        if rest.is_empty() { vec![] } else { vec![rest] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_become_lines() {
+        let mut lines = Lines::default();
+        assert!(lines.push("he").is_empty());
+        assert_eq!(lines.push("llo\nwor"), ["hello"]);
+        assert_eq!(lines.push("ld\n\nx\ny"), ["world", "", "x"]);
+        assert_eq!(lines.rest(), ["y"]);
+        assert!(lines.rest().is_empty());
+    }
+}

@@ -1,0 +1,99 @@
+//! What is fetched for an instance, its files, and the logs of all instances of a process at once.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use crate::dev::Dev;
+use crate::support::place::so;
+use crate::support::{Place, eventually};
+
+/// Gives everybody this archive, and says on which port.
+fn blobstore(archive: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            give(&stream.unwrap(), &archive);
+        }
+    });
+    port
+}
+
+fn give(mut stream: &TcpStream, archive: &[u8]) {
+    let mut lines = BufReader::new(stream).lines();
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let head = format!(
+        "HTTP/1.1 200 OK\r\netag: \"1\"\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        archive.len()
+    );
+    // Who asked may be gone.
+    drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(archive)));
+}
+
+/// An archive of a program that says who it is and goes on until it is told to stop.
+fn archive(place: &Place) -> Vec<u8> {
+    let folder = place.path().join("app");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(
+        folder.join("run.sh"),
+        "echo I am $INSTANCE_INDEX; mkfifo pipe; ln -s /etc/passwd out; exec sleep 100000\n",
+    )
+    .unwrap();
+    let made = Command::new("tar").args(["czf", "-", "-C"]).arg(&folder).arg("run.sh").output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    made.stdout
+}
+
+#[test]
+fn an_instance_runs_what_is_fetched_and_shows_its_files() {
+    let place = Place::new();
+    let port = blobstore(archive(&place));
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let spec = format!(
+        "process_guid = \"web\"\ndomain = \"shop\"\ninstances = 3\nmemory_mb = 8\nlog_source = \"APP/PROC/WEB\"\nlog_guid = \"app-7\"\n\
+         setup.download = {{ artifact = \"app\", from = \"http://127.0.0.1:{port}/app\", to = \"app\", cache_key = \"app-1\" }}\n\
+         action.run = {{ path = \"sh\", args = [\"app/run.sh\"] }}\n"
+    );
+    let file = place.file("web.toml", spec).display().to_string();
+    muster.ok(&format!("lrp desire {file}"));
+    muster.runs("web", 3);
+    let log_of_all = eventually("each said who it is", || {
+        let log = muster.ok("instance logs web").out;
+        so((0..3).all(|index| log.contains(&format!("I am {index}"))), || log.clone()).map(|()| log)
+    });
+    for index in 0..3 {
+        let of = format!("web/{index} | ");
+        let lines: Vec<&str> = log_of_all.lines().filter_map(|line| line.strip_prefix(&of)).collect();
+        let told: Vec<&str> = lines.iter().map(|line| line.split_once(' ').unwrap().1).collect();
+        let label = format!("[APP/PROC/WEB/{index}] OUT");
+        assert_eq!(told[0], format!("{label} Downloading app..."));
+        assert!(told[1].starts_with(&format!("{label} Downloaded app (")), "{told:?}");
+        assert_eq!(told[2], format!("{label} I am {index}"));
+    }
+    let times: Vec<&str> = log_of_all.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert!(times.is_sorted(), "{log_of_all}");
+
+    muster.ok("instance files web/1").tells(&["app/", "out -> /etc/passwd", "pipe"]);
+    let names: Vec<String> = muster
+        .json("instance files web/1 app")
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["run.sh"]);
+    assert!(muster.ok("instance files web/1 app/run.sh").out.starts_with("echo I am "));
+    muster.exits(1, "instance files web/1 out").tells(&["out leads out of the work directory"]);
+    muster.exits(1, "instance files web/1 pipe").tells(&["pipe is neither a file nor a folder"]);
+    muster.exits(3, "instance files web/1 none").tells(&["there is no none in the work directory"]);
+    muster.exits(3, "instance files web/7").tells(&["instance web/7"]);
+
+    let mut logs = muster.start(&place.path().join("logs"), &["instance", "logs", "-f", "web"]);
+    logs.says("web/2 | ");
+    muster.ok("lrp scale web=4");
+    logs.says("I am 3");
+    assert_eq!(logs.interrupt().code(), Some(0));
+    dev.end(&place);
+}
