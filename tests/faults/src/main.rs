@@ -36,7 +36,7 @@ struct Args {
     #[arg(long, value_name = "FILE", env = "FAULTS_EARLIER")]
     earlier: Option<PathBuf>,
     /// How many entries the log of the last cluster has before its services start; 0: there is no such cluster
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     past: u64,
     /// Where the report goes as JSON
     #[arg(long, value_name = "FILE", default_value = "target/faults/report.json")]
