@@ -30,10 +30,13 @@ fn broken(head: &str, body: &[u8], after: usize) -> Reply {
     Reply { body: body[..after].to_vec(), breaks: true, ..reply(head, body) }
 }
 
+/// The head and the body of a request.
+type Asked = (String, Vec<u8>);
+
 /// A server that gives its answers one after the other, the last one again and again, and remembers what it was asked.
 struct Server {
     port: u16,
-    asked: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Server {
@@ -61,7 +64,7 @@ impl Server {
     }
 }
 
-fn answer(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<(String, Vec<u8>)>>) {
+fn answer(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<Asked>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
