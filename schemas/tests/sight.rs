@@ -40,7 +40,7 @@ fn without_values(value: &mut Value, found: &mut usize) {
                     }
                     ("completion_callback_url", url) => hide(url, found),
                     ("from" | "to", url) if url.as_str().is_some_and(|url| url.starts_with("http")) => {
-                        hide(url, found)
+                        hide(url, found);
                     }
                     ("payload", payload) if payload.as_str().is_some_and(|text| text.ends_with('=')) => {
                         hide(payload, found);
