@@ -218,12 +218,13 @@ impl Following {
             }
             let has_room = has_room(&self.projector.batch);
             tokio::select! {
+                // What ends this and what was written is heard before anything more is read.
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 Some(moment) = written.recv() => {
                     course.written = Some(moment);
                     said(moment);
                 }
-                () = sleep(IDLE) => course.written.into_iter().for_each(&mut *said),
                 // The writer says why it ended.
                 () = jobs.closed() => return Ok(()),
                 Ok(permit) = jobs.reserve(), if job => permit.send(self.job(course)),
@@ -232,6 +233,7 @@ impl Following {
                         course.failed = Some(error);
                     }
                 }
+                () = sleep(IDLE) => course.written.into_iter().for_each(&mut *said),
             }
         }
     }
