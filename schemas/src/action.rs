@@ -57,10 +57,10 @@ pub struct Run {
     #[serde(default)]
     pub user: String,
     /// What its lines in the log are told as; empty: as the definition says.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
     /// What it may take of the system.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "ResourceLimits::are_usual")]
     pub resource_limits: ResourceLimits,
 }
 
@@ -71,6 +71,13 @@ pub struct ResourceLimits {
     /// How many files it may have open; none: as many as its cell lets it.
     #[serde(default)]
     pub nofile: Option<u64>,
+}
+
+impl ResourceLimits {
+    /// Whether nothing is said of any.
+    fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// An archive to fetch and unpack: tar, tar with gzip or zip, whatever it is called.
@@ -191,7 +198,7 @@ pub struct EmitProgress {
     #[serde(default)]
     pub failure_message_prefix: String,
     /// What these lines are told as; empty: as the definition says.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
 }
 
@@ -333,7 +340,7 @@ impl std::fmt::Debug for Secret {
 /// A node of an action tree without its children, which follow it in the row.
 #[derive(Serialize, Deserialize)]
 enum Node {
-    Run(Run),
+    Run(WholeRun),
     Timeout(u64),
     Try,
     Parallel(u32),
@@ -342,6 +349,35 @@ enum Node {
     EmitProgress([String; 4]),
     Download(Box<Download>),
     Upload(Box<Upload>),
+}
+
+/// A run with all of its fields: JSON leaves out those that came later and are as usual, so that a definition of before has
+/// the size, the id and the digest that it had.
+#[derive(Serialize, Deserialize)]
+struct WholeRun {
+    path: String,
+    args: Vec<String>,
+    dir: String,
+    env: Vec<Variable>,
+    suppress_log_output: bool,
+    user: String,
+    log_source: String,
+    resource_limits: ResourceLimits,
+}
+
+impl From<&Run> for WholeRun {
+    fn from(run: &Run) -> Self {
+        let Run { path, args, dir, env, suppress_log_output, user, log_source, resource_limits } =
+            run.clone();
+        Self { path, args, dir, env, suppress_log_output, user, log_source, resource_limits }
+    }
+}
+
+impl From<WholeRun> for Run {
+    fn from(whole: WholeRun) -> Self {
+        let WholeRun { path, args, dir, env, suppress_log_output, user, log_source, resource_limits } = whole;
+        Self { path, args, dir, env, suppress_log_output, user, log_source, resource_limits }
+    }
 }
 
 /// The nodes of a tree: no more of them are read than a tree may have, whatever a message announces.
@@ -400,7 +436,7 @@ impl Action {
     fn flatten(&self, row: &mut Vec<Node>) {
         let count = |group: &Group| u32::try_from(group.actions.len()).unwrap_or(u32::MAX);
         row.push(match self {
-            Self::Run(run) => Node::Run(run.clone()),
+            Self::Run(run) => Node::Run(run.into()),
             Self::Timeout(timeout) => Node::Timeout(timeout.timeout_ms),
             Self::Try(_) => Node::Try,
             Self::Parallel(group) => Node::Parallel(count(group)),
@@ -433,7 +469,7 @@ impl Action {
             actions.map(|actions| Group { actions })
         };
         Ok(match nodes.next().ok_or("an action tree that is cut off")? {
-            Node::Run(run) => Self::Run(run),
+            Node::Run(run) => Self::Run(run.into()),
             Node::Timeout(timeout_ms) => Self::Timeout(Timeout { action: one(nodes)?, timeout_ms }),
             Node::Try => Self::Try(Try { action: one(nodes)? }),
             Node::Parallel(count) => Self::Parallel(many(nodes, count)?),

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::action::{Action, ResourceLimits, Secret, Variable};
+use crate::action::{Secret, Variable};
 use crate::definition::{
     DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic,
     DesiredTask, Mode, Placement, Routes, Sandbox, TaskDefinition,
@@ -197,9 +197,9 @@ fn definition_to_json(definition: &Definition) -> Value {
         "affinities": rules::affinities_to_json(&definition.constraint),
         "spread": rules::spread_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
-        "setup": definition.setup.as_deref().map(action_to_json),
-        "action": action_to_json(&definition.action),
-        "monitor": definition.monitor.as_deref().map(action_to_json),
+        "setup": definition.setup,
+        "action": definition.action,
+        "monitor": definition.monitor,
         "start_timeout_ms": definition.start_timeout_ms,
         "memory_mb": definition.memory_mb,
         "disk_mb": definition.disk_mb,
@@ -250,7 +250,7 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
         "constraints": rules::constraints_to_json(&definition.constraint),
         "affinities": rules::affinities_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
-        "action": action_to_json(&definition.action),
+        "action": definition.action,
         "memory_mb": definition.memory_mb,
         "disk_mb": definition.disk_mb,
         "cpu_weight": definition.cpu_weight,
@@ -266,33 +266,6 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
 /// What is fetched before anything runs, and who owns it.
 fn dependencies_of(sandbox: Option<&Sandbox>) -> (Value, Option<&str>) {
     transfers::dependencies_to_json(sandbox.map_or(&[][..], |sandbox| &sandbox.cached_dependencies))
-}
-
-/// An action as clients write it, without what came to be later and is as usual: what fitted into a spec fits still, and what
-/// a request asks has the digest that it had.
-fn action_to_json(action: &Action) -> Value {
-    let mut value = json!(action);
-    leave_out_usual(&mut value);
-    value
-}
-
-fn leave_out_usual(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, value| !is_usual(name, value));
-            fields.values_mut().for_each(leave_out_usual);
-        }
-        Value::Array(values) => values.iter_mut().for_each(leave_out_usual),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn is_usual(name: &str, value: &Value) -> bool {
-    match name {
-        "log_source" => value == "",
-        "resource_limits" => *value == json!(ResourceLimits::default()),
-        _ => false,
-    }
 }
 
 /// Routing data as clients write it: for each router its JSON.
