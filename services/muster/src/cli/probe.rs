@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is asked, and where.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProbeArgs {
-    /// The address of the service's --metrics, as 127.0.0.1:9464; of 0.0.0.0 and [::] this host is asked
+    /// The address of the service's --metrics, as 127.0.0.1:9464; of 0.0.0.0 and :: this host is asked
     #[arg(long, value_name = "ADDR", value_parser = watched::parse, env = "MUSTER_METRICS")]
     metrics: SocketAddr,
     /// Ask only whether it goes on at all (/livez), not whether it does its work (/readyz)
