@@ -4,6 +4,17 @@ use std::io;
 
 use schemas::action::ChecksumAlgorithm;
 
+/// Why a request may not go somewhere, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self(why)
+    }
+}
+
 /// Why something could not be fetched or sent. Nothing of a URL is in it but, unless that is secret, its host.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

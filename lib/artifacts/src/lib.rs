@@ -14,8 +14,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`limits`] | the limits |
-//! | `gate` | where requests may go |
-//! | `web` | requests, redirects, and which failures may pass |
+//! | `web` | requests to where they may go, redirects, and which failures may pass |
 //! | `fetch`, `send` | one download, one upload, with their attempts |
 //! | `cache` | what is kept |
 //! | `digest` | checksums |
@@ -24,7 +23,6 @@ mod cache;
 mod digest;
 mod error;
 mod fetch;
-mod gate;
 pub mod limits;
 mod send;
 mod web;
@@ -40,12 +38,14 @@ use schemas::action::ChecksumAlgorithm;
 use schemas::names::Domain;
 use tokio::sync::Semaphore;
 
-pub use error::Error;
-pub use gate::{Judge, Scheme, Target};
+pub use error::{Error, Refused};
 
 use cache::{Cache, Kept, key};
 use fetch::{Got, fetch};
 use web::Web;
+
+/// Says whether a request may go somewhere, or why not.
+pub type Judge = outbound::Judge<Refused>;
 
 /// How a store is set up.
 #[derive(Clone, Debug)]

@@ -1,25 +1,19 @@
 //! Requests, redirects, and which failures may pass.
 
 use std::error::Error as StdError;
-use std::net::IpAddr;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use outbound::{Clients, Unreached, refusal};
 use reqwest::header::{HeaderMap, LOCATION};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 
-use crate::error::Error;
-use crate::gate::{Judge, Judging, Scheme, Target, refusal};
+use crate::Judge;
+use crate::error::{Error, Refused};
 use crate::limits::{CONNECT, PAUSES, REDIRECTS, SILENCE};
 
-/// Sends requests. It knows no proxy: who is reached is judged by the address.
+/// Sends requests to where they may go.
 #[derive(Debug)]
-pub(crate) struct Web {
-    judge: Judge,
-    /// One for each scheme: who looks up a name doesn't know for which it is.
-    http: Client,
-    https: Client,
-}
+pub(crate) struct Web(Clients<Refused>);
 
 /// A failure.
 pub(crate) enum Trouble {
@@ -43,35 +37,14 @@ impl From<std::io::Error> for Trouble {
 
 impl Web {
     pub(crate) fn new(judge: Judge) -> Result<Self, reqwest::Error> {
-        // Another part of the program may have chosen the same provider first: then there is one.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let client = |scheme| {
-            Client::builder()
-                .connect_timeout(CONNECT)
-                .read_timeout(SILENCE)
-                .redirect(Policy::none())
-                .no_proxy()
-                .dns_resolver(std::sync::Arc::new(Judging { judge: judge.clone(), scheme }))
-                .build()
-        };
-        let (http, https) = (client(Scheme::Http)?, client(Scheme::Https)?);
-        Ok(Self { judge, http, https })
+        Clients::new(judge, |client| client.connect_timeout(CONNECT).read_timeout(SILENCE)).map(Self)
     }
 
     /// The client for a URL, if nothing about it is refused before a name is looked up.
     pub(crate) fn client(&self, url: &Url, is_secret: bool) -> Result<&Client, Error> {
-        let scheme = match url.scheme() {
-            "http" => Scheme::Http,
-            "https" => Scheme::Https,
-            _ => return Err(Error::NoUrl),
-        };
-        let host = url.host_str().ok_or(Error::NoUrl)?;
-        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
-        let target = Target { scheme, host: Some(host).filter(|_| address.is_none()), address };
-        self.judge.ask(target).map_err(|why| not_allowed(why, is_secret))?;
-        Ok(match scheme {
-            Scheme::Http => &self.http,
-            Scheme::Https => &self.https,
+        self.0.for_url(url).map_err(|why| match why {
+            Unreached::NoUrl => Error::NoUrl,
+            Unreached::Refused(why) => not_allowed(&why, is_secret),
         })
     }
 
@@ -101,13 +74,13 @@ impl Web {
     }
 }
 
-fn not_allowed(why: String, is_secret: bool) -> Error {
-    Error::NotAllowed(if is_secret { "the cell may not reach it".to_owned() } else { why })
+fn not_allowed(why: &Refused, is_secret: bool) -> Error {
+    Error::NotAllowed(if is_secret { "the cell may not reach it".to_owned() } else { why.to_string() })
 }
 
 /// What it means that no answer came.
 pub(crate) fn of_request(error: reqwest::Error, is_secret: bool) -> Trouble {
-    if let Some(why) = refusal(&error) {
+    if let Some(why) = refusal::<Refused>(&error) {
         return not_allowed(why, is_secret).into();
     }
     let error = error.without_url();

@@ -1,4 +1,4 @@
-//! HTTP, as far as this program calls others: who owns completed tasks ([`crate::callback`]), and who collects traces.
+//! HTTP to where the operator said: who collects traces, where services serve their metrics.
 
 use std::time::Duration;
 
@@ -7,9 +7,7 @@ use reqwest::{Client, ClientBuilder, Error};
 
 /// What makes a client whose calls may take `timeout` in all.
 pub(crate) fn builder(timeout: Duration) -> ClientBuilder {
-    // Another part of the program may have chosen the same provider first: then there is one.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    Client::builder().timeout(timeout)
+    outbound::builder().timeout(timeout)
 }
 
 /// A client whose calls may take `timeout` in all. It follows no redirects: what is sent goes where somebody said, or nowhere.

@@ -5,11 +5,12 @@
 
 use std::net::IpAddr;
 
-use artifacts::{Judge, Settings, Target, limits};
+use artifacts::{Judge, Settings, limits};
 use clap::Args;
+use outbound::Target;
 use schemas::limits::RESOURCE_MB;
 
-use crate::callback::allow::{Allowed, Rule, Scheme};
+use crate::callback::allow::{Allowed, Rule};
 use crate::callback::kinds::{kind, meant};
 use crate::cli::words::number;
 
@@ -76,19 +77,12 @@ fn usual(target: &Target<'_>, also_this_host: bool) -> Result<(), String> {
 }
 
 fn only(allowed: &Allowed, target: &Target<'_>) -> Result<(), String> {
-    let scheme = match target.scheme {
-        artifacts::Scheme::Http => Scheme::Http,
-        artifacts::Scheme::Https => Scheme::Https,
-    };
-    match (target.host, target.address) {
-        (host, Some(address)) => {
-            allowed.address(scheme, host, address).map_err(|_| refused(host, address, ""))
+    allowed.judge(target).map_err(|_| match target.address {
+        Some(address) => refused(target.host, address, ""),
+        None => {
+            format!("{} is reached only if --download-allow names it", target.host.unwrap_or_default())
         }
-        (Some(host), None) => allowed
-            .host(scheme, host)
-            .map_err(|_| format!("{host} is reached only if --download-allow names it")),
-        (None, None) => Ok(()),
-    }
+    })
 }
 
 fn refused(host: Option<&str>, address: IpAddr, which: &str) -> String {
@@ -106,7 +100,7 @@ mod tests {
 
     fn asked(reach: &Reach, address: &str) -> Result<(), String> {
         let target = Target {
-            scheme: artifacts::Scheme::Http,
+            scheme: outbound::Scheme::Http,
             host: Some("blobs"),
             address: Some(address.parse().unwrap()),
         };

@@ -5,29 +5,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use outbound::{Scheme, Target};
 
 use super::kinds::{kind, meant};
 use crate::cli::words::Invalid;
-
-/// How a URL is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    /// In the clear.
-    Http,
-    /// Encrypted.
-    Https,
-}
-
-impl Scheme {
-    /// The scheme of a URL, if it is one that is called.
-    pub(crate) fn of(text: &str) -> Option<Self> {
-        match text {
-            "http" => Some(Self::Http),
-            "https" => Some(Self::Https),
-            _ => None,
-        }
-    }
-}
 
 /// Something that may be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +98,23 @@ impl Allowed {
         given.map(|rule| &rule.to).chain(self.0.is_empty().then_some(PUBLIC))
     }
 
+    /// Whether something may be called, as far as is known where it is.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn judge(&self, target: &Target<'_>) -> Result<(), Refused> {
+        match (target.address, target.host) {
+            (Some(address), host) => self.address(target.scheme, host, address),
+            (None, Some(host)) => self.host(target.scheme, host),
+            (None, None) => Err(Refused::NoUrl),
+        }
+    }
+
     /// Whether a host may be called if it has the right address.
     ///
     /// # Errors
     /// It may not, whatever address it has.
-    pub(crate) fn host(&self, scheme: Scheme, host: &str) -> Result<(), Refused> {
+    fn host(&self, scheme: Scheme, host: &str) -> Result<(), Refused> {
         let name = plain(host);
         let may = |to: &To| match to {
             To::Public | To::Network(_) => true,
@@ -134,7 +127,7 @@ impl Allowed {
     ///
     /// # Errors
     /// It may not.
-    pub(crate) fn address(&self, scheme: Scheme, host: Option<&str>, address: IpAddr) -> Result<(), Refused> {
+    fn address(&self, scheme: Scheme, host: Option<&str>, address: IpAddr) -> Result<(), Refused> {
         let (name, is_public) = (host.map(plain), kind(address).is_none());
         let may = |to: &To| match to {
             To::Public => is_public,

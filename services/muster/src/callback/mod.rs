@@ -1,8 +1,7 @@
 //! Completion callbacks: where a URL that a client gave may lead, and the call itself.
 //!
-//! A BBS calls from within the network of its cluster whatever a client names. So it calls only what it is told to, and judges
-//! by the addresses of the very connection: a name that leads to somebody else by then is of no use, no redirect is followed,
-//! and no proxy stands in between. Of an answer nothing but its status is read.
+//! A BBS calls from within the network of its cluster whatever a client names. So it calls only what it is told to, by the
+//! clients of [`outbound`], and follows no redirect. Of an answer nothing but its status is read.
 //!
 //! | the file | holds |
 //! |---|---|
@@ -13,13 +12,9 @@
 pub(crate) mod allow;
 pub(crate) mod kinds;
 
-use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::redirect::Policy;
+use outbound::{Clients, Judge, Unreached, refusal};
 use reqwest::{Client, Url};
 use schemas::limits::CALLBACKS_IN_FLIGHT;
 use schemas::task::Called;
@@ -27,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::chain;
 
-use allow::{Allowed, Refused, Scheme};
+use allow::{Allowed, Refused};
 
 /// How long a call may take, in all.
 const CALL: Duration = Duration::from_secs(10);
@@ -37,10 +32,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Calls the owners of completed tasks, at most [`CALLBACKS_IN_FLIGHT`] at once: each call holds a file.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    allowed: Arc<Allowed>,
-    /// One for each scheme: who looks up a name doesn't know for which it is.
-    http: Client,
-    https: Client,
+    clients: Clients<Refused>,
     room: Semaphore,
 }
 
@@ -50,38 +42,25 @@ impl Caller {
     /// # Errors
     /// The certificates of the system can't be used.
     pub(crate) fn new(allowed: Allowed) -> Result<Self, reqwest::Error> {
-        let allowed = Arc::new(allowed);
-        let client = |scheme| {
-            let resolver = Judging { allowed: Arc::clone(&allowed), scheme };
-            crate::http::builder(CALL)
-                .connect_timeout(CONNECT)
-                .redirect(Policy::none())
-                .no_proxy()
-                .dns_resolver(Arc::new(resolver))
-                .build()
-        };
-        let (http, https) = (client(Scheme::Http)?, client(Scheme::Https)?);
-        Ok(Self { allowed, http, https, room: Semaphore::new(CALLBACKS_IN_FLIGHT) })
+        let judge = Judge::new(move |target| allowed.judge(&target));
+        let clients = Clients::new(judge, |client| client.timeout(CALL).connect_timeout(CONNECT))?;
+        Ok(Self { clients, room: Semaphore::new(CALLBACKS_IN_FLIGHT) })
     }
 
     /// Posts JSON to a URL. Of a secret one nothing is told in what comes back.
     pub(crate) async fn call(&self, url: &str, is_secret: bool, body: String) -> Called {
         let refused = |why: &Refused| Called::Refused(if is_secret { why.kind() } else { why.to_string() });
-        let (scheme, url) = match self.judged(url) {
+        let (client, url) = match self.judged(url) {
             Ok(judged) => judged,
             Err(why) => return refused(&why),
         };
         let Ok(_room) = self.room.acquire().await else {
             return Called::Failed("the BBS is stopping".to_owned());
         };
-        let client = match scheme {
-            Scheme::Http => &self.http,
-            Scheme::Https => &self.https,
-        };
         let request = client.post(url).header("content-type", "application/json").body(body);
         match request.send().await {
             Ok(answer) => Called::Answered(answer.status().as_u16()),
-            Err(error) => match refusal(&error) {
+            Err(error) => match refusal::<Refused>(&error) {
                 Some(why) => refused(why),
                 // Its causes may name the host.
                 None if is_secret => Called::Failed(error.without_url().to_string()),
@@ -90,57 +69,14 @@ impl Caller {
         }
     }
 
-    /// The URL, if nothing about it is refused before a name is looked up. An address needs no looking up.
-    fn judged(&self, text: &str) -> Result<(Scheme, Url), Refused> {
+    /// The URL, and who calls it, if nothing about it is refused before a name is looked up.
+    fn judged(&self, text: &str) -> Result<(&Client, Url), Refused> {
         let url: Url = text.parse().map_err(|_| Refused::NoUrl)?;
-        let scheme = Scheme::of(url.scheme()).ok_or(Refused::NoUrl)?;
-        let host = url.host_str().ok_or(Refused::NoUrl)?;
-        match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            Ok(address) => self.allowed.address(scheme, None, address)?,
-            Err(_) => self.allowed.host(scheme, host)?,
-        }
-        Ok((scheme, url))
-    }
-}
-
-/// Why an error came to be, if a refused address is the reason.
-fn refusal<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Refused> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(refused) = error.downcast_ref() {
-            return Some(refused);
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// Looks up names, and gives only addresses that may be called.
-#[derive(Clone, Debug)]
-struct Judging {
-    allowed: Arc<Allowed>,
-    scheme: Scheme,
-}
-
-impl Resolve for Judging {
-    fn resolve(&self, name: Name) -> Resolving {
-        let Self { allowed, scheme } = self.clone();
-        Box::pin(async move {
-            let host = name.as_str();
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
-            let (mut fine, mut refused) = (vec![], None);
-            for address in found {
-                match allowed.address(scheme, Some(host), address.ip()) {
-                    Ok(()) => fine.push(address),
-                    Err(why) => refused = Some(why),
-                }
-            }
-            match (fine.is_empty(), refused) {
-                (true, Some(why)) => Err(why.into()),
-                (true, None) => Err(format!("{host} has no address").into()),
-                (false, _) => Ok(Box::new(fine.into_iter()) as Addrs),
-            }
-        })
+        let client = self.clients.for_url(&url).map_err(|why| match why {
+            Unreached::NoUrl => Refused::NoUrl,
+            Unreached::Refused(why) => why,
+        })?;
+        Ok((client, url))
     }
 }
 
