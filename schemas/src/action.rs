@@ -577,18 +577,9 @@ impl Action {
     /// Whether anything of it names a file by a path of the container's own file system.
     #[must_use]
     pub fn needs_own_files(&self) -> bool {
-        match self {
-            Self::Download(Download { to: path, .. }) | Self::Upload(Upload { from: path, .. }) => {
-                path.starts_with('/')
-            }
-            Self::Run(_)
-            | Self::Timeout(_)
-            | Self::Try(_)
-            | Self::Parallel(_)
-            | Self::Serial(_)
-            | Self::Codependent(_)
-            | Self::EmitProgress(_) => self.children().iter().any(Self::needs_own_files),
-        }
+        let mut needs = false;
+        self.transfers(&mut |transfer| needs |= transfer.path().starts_with('/'));
+        needs
     }
 
     /// Gives everything of it that is fetched or sent, from left to right. Depth is bounded by what specs and messages may have.
@@ -614,6 +605,17 @@ pub enum Transfer<'a> {
     Download(&'a Download),
     /// It is sent.
     Upload(&'a Upload),
+}
+
+impl<'a> Transfer<'a> {
+    /// Where it is, or ends up, in the container.
+    #[must_use]
+    pub fn path(self) -> &'a str {
+        match self {
+            Self::Download(download) => &download.to,
+            Self::Upload(upload) => &upload.from,
+        }
+    }
 }
 
 /// What is wrong with the path of a file of a container.
