@@ -64,7 +64,8 @@ fn in_postcard(body: &[u8]) -> Vec<u8> {
     [b"MUS1".as_slice(), &SCHEMA.to_le_bytes(), &length, body].concat()
 }
 
-fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
+/// What is read is written and read again as the same, in both forms.
+pub(crate) fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) {
     let Ok((message, _)) = decode::<T>(bytes) else { return };
     for form in [Form::Json, Form::Postcard] {
         let (again, read) = decode::<T>(&encode(form, &message)).expect("what was written is read");
