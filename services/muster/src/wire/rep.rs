@@ -16,6 +16,7 @@ use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Files, Logs, ReadFiles, ReadLogs, Show};
 use schemas::refusal::BadField;
 use schemas::{Code, Position, Refusal};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -259,18 +260,15 @@ impl Driver {
                 None
             }
             RepVerb::Logs => {
-                let driver = Arc::clone(self);
-                tokio::spawn(async move { driver.logs(&incoming).await });
+                self.read(incoming, |driver, asked: ReadLogs| async move { driver.read_logs(&asked).await });
                 None
             }
             RepVerb::Health => {
-                let driver = Arc::clone(self);
-                tokio::spawn(async move { driver.health(&incoming).await });
+                self.read(incoming, |driver, asked: Show| async move { driver.read_health(&asked.id).await });
                 None
             }
             RepVerb::Files => {
-                let driver = Arc::clone(self);
-                tokio::spawn(async move { driver.files(&incoming).await });
+                self.read(incoming, |driver, asked: ReadFiles| async move { driver.read_files(asked).await });
                 None
             }
         };
@@ -300,31 +298,27 @@ impl Driver {
         }
     }
 
-    async fn logs(&self, incoming: &Incoming) {
-        let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
-        let result = match codec::decode::<ReadLogs>(&incoming.payload) {
-            Ok((asked, _)) => self.read_logs(&asked).await,
-            Err(refusal) => Err(refusal),
-        };
-        answer(self.services.bus(), reply, Form::Json, result).await;
-    }
-
-    async fn health(&self, incoming: &Incoming) {
-        let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
-        let result = match codec::decode::<Show>(&incoming.payload) {
-            Ok((asked, _)) => self.read_health(&asked.id).await,
-            Err(refusal) => Err(refusal),
-        };
-        answer(self.services.bus(), reply, Form::Json, result).await;
-    }
-
-    async fn files(&self, incoming: &Incoming) {
-        let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
-        let result = match codec::decode::<ReadFiles>(&incoming.payload) {
-            Ok((asked, _)) => self.read_files(asked).await,
-            Err(refusal) => Err(refusal),
-        };
-        answer(self.services.bus(), reply, Form::Json, result).await;
+    /// Answers a BBS that asks about a container, beside everything else.
+    fn read<Q, A, F>(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        read: impl FnOnce(Arc<Self>, Q) -> F + Send + 'static,
+    ) where
+        Q: DeserializeOwned + Send,
+        A: Serialize + Send,
+        F: Future<Output = Result<A, Refusal>> + Send,
+    {
+        let driver = Arc::clone(self);
+        tokio::spawn(async move {
+            let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else {
+                return;
+            };
+            let result = match codec::decode(&incoming.payload) {
+                Ok((asked, _)) => read(Arc::clone(&driver), asked).await,
+                Err(refusal) => Err(refusal),
+            };
+            answer(driver.services.bus(), reply, Form::Json, result).await;
+        });
     }
 
     /// What is in the work directory of a container.
@@ -334,9 +328,7 @@ impl Driver {
         let Containers::Process(executor) = &self.containers else { return Err(not_found()) };
         let found = executor.files(instance_guid, asked.path, asked.from, asked.limit).await;
         let found = found.map_err(|error| match error {
-            FilesError::Unknown(_) => {
-                Refusal::not_found(format!("container {instance_guid} on cell {}", self.cell))
-            }
+            FilesError::Unknown(_) => not_found(),
             FilesError::Nothing(_) => Refusal::new(Code::ResourceNotFound, error.to_string()),
             FilesError::Outside(_) | FilesError::Special(_) => {
                 Refusal::invalid(vec![BadField { field: "path".into(), problem: error.to_string() }])
