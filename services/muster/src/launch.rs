@@ -150,19 +150,19 @@ async fn perform(
             }
         }
         Service::Bbs(args) => {
-            let watching = args.metrics.open().await?.supervised(supervised.clone());
+            let watching = args.metrics.open().await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_bbs(&nats, &args, watching, stop).await?;
             }
         }
         Service::Auctioneer(args) => {
-            let watching = args.metrics.open().await?.supervised(supervised.clone());
+            let watching = args.metrics.open().await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_auctioneer(&nats, &args, watching, stop).await?;
             }
         }
         Service::Projector(args) => {
-            let watching = args.metrics.open().await?.supervised(supervised.clone());
+            let watching = args.metrics.open().await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_projector(&nats, args, watching, stop).await?;
             }
@@ -170,7 +170,7 @@ async fn perform(
         Service::Rep(args) => {
             let data = global.data.clone();
             let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
-            let watching = args.metrics.open().await?.supervised(supervised.clone());
+            let watching = args.metrics.open().await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await?
                 && serve::run_rep(&nats, data, &args, watching, stop).await? == End::Evacuated
             {

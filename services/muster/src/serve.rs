@@ -347,9 +347,7 @@ impl Nats {
             }
         }
     }
-}
 
-impl Nats {
     /// The journal for a service, which waits as long as it doesn't answer: its servers may still be finding each other. None:
     /// it was told to stop meanwhile.
     async fn awaited_journal(

@@ -27,9 +27,7 @@ pub(crate) async fn run(
             }
             None => watch.rests(),
         });
-        let ended = ended.await;
-        watch.rests();
-        let Err(error) = ended else { return Ok(()) };
+        let Err(error) = ended.await else { return Ok(()) };
         let Error::Unreadable { .. } = error else { return Err(error.into()) };
         watch.stops(Some(error.to_string()));
         tracing::error!(
