@@ -1,6 +1,7 @@
-//! What tests share: a nats-server, a PostgreSQL server of their own, `muster` as they start it, and what runs in containers.
+//! What tests share: a nats-server, a PostgreSQL server of their own, `muster` as they start it, what runs in containers, and patience.
 
 pub mod containers;
+pub mod patience;
 pub mod postgres;
 pub mod program;
 pub mod server;

@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+pub(crate) use support::patience::so;
+use support::patience::within;
+
 /// How long a program may take, unless somebody says otherwise.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// How often is looked whether it has ended.
@@ -79,18 +82,6 @@ fn text(mut file: File) -> String {
 }
 
 /// Waits until something is so. Panics with the last reason why it isn't.
-pub(crate) fn eventually<T>(what: &str, mut is_so: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + LIMIT;
-    loop {
-        match is_so() {
-            Ok(done) => return done,
-            Err(why) if Instant::now() > end => panic!("{what}: not within {LIMIT:?}: {why}"),
-            Err(_) => sleep(Duration::from_millis(300)),
-        }
-    }
-}
-
-/// Fails with what is so instead.
-pub(crate) fn so(is_so: bool, instead: impl FnOnce() -> String) -> Result<(), String> {
-    if is_so { Ok(()) } else { Err(instead()) }
+pub(crate) fn eventually<T>(what: &str, is_so: impl FnMut() -> Result<T, String>) -> T {
+    within(LIMIT, what, is_so)
 }

@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use support::patience::LOOK;
+pub(crate) use support::patience::{so, within};
 use tempfile::TempDir;
 
 use super::containers;
 
 /// How long anything in these tests may take that should take a moment: machines are busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-
-/// How often is looked whether something has come to be.
-const LOOK: Duration = Duration::from_millis(30);
 
 /// A folder with all that lives in it. Dropped, nothing of either is left.
 pub(crate) struct Place {
@@ -54,21 +53,4 @@ impl Drop for Place {
 /// Waits until there is something; fails with the last reason why there isn't.
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     within(LIMIT, what, look)
-}
-
-/// The same, within a time of its own.
-pub(crate) fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + limit;
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(why) if Instant::now() >= end => panic!("{what}: not within {limit:?}: {why}"),
-            Err(_) => std::thread::sleep(LOOK),
-        }
-    }
-}
-
-/// Whether something is so, as [`eventually`] wants it.
-pub(crate) fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(otherwise()) }
 }
