@@ -1,4 +1,4 @@
-//! Containers: real processes with their shim, and scripted ones in memory.
+//! Containers: real processes with their shim.
 //!
 //! ```text
 //!   rep ── run, stop, delete ──▶ Executor ── spec.json, orders ──▶ shim ── fork ──▶ setup, action, monitor
@@ -19,7 +19,6 @@
 //! | `image` | file systems for them, from OCI images |
 //! | `transfer`, `archive` | what is fetched and sent for them, and how it is unpacked |
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
-//! | [`scripted`] | containers in memory that behave as their recipe says, for simulation and benchmarks |
 
 mod archive;
 mod cgroup;
@@ -32,6 +31,5 @@ mod isolation;
 mod opened;
 pub mod process;
 mod processes;
-pub mod scripted;
 pub mod shim;
 mod transfer;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bbs::NotAppended;
 use bytes::Bytes;
-use executor::scripted::{Behaviour, Scripted};
 use rep::reconcile::Row;
 use schemas::Timestamp;
 use schemas::container::{Container, Epoch};
 use schemas::names::{CellId, EntryId, TaskGuid};
 use schemas::subject::{Position, Subject};
+use scripted::{Behaviour, Scripted};
 
 use super::arrived::Arrived;
 use super::asked::{ClientRequest, Wanted};

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use auctioneer::Auctioneer;
 use bbs::Bbs;
-use executor::scripted::{Behaviour, Scripted};
 use projections::cluster_log::Positions;
 use projections::{Reader, World};
 use rep::Rep;
@@ -16,6 +15,7 @@ use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Timestamp, limits};
+use scripted::{Behaviour, Scripted};
 
 use super::arrived::Arrived;
 use super::bus::{About, Kind, Question, bytes_of, decoded, must};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use executor::process;
-use executor::scripted::{Behaviour, Scripted};
 use rep::Input;
 use schemas::container::{Container, Recipe};
 use schemas::isolation::Isolation;
 use schemas::names::InstanceGuid;
+use scripted::{Behaviour, Scripted};
 use tokio::sync::mpsc;
 
 /// What runs containers.

@@ -69,7 +69,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use audit::Law;
-use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
 use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, Epoch, Recipe, WorkKey};
@@ -81,6 +80,7 @@ use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
 use schemas::{Decision, Entry, Refusal, Timestamp, cell, message};
+use scripted::{Happened, Scripted};
 
 use self::auction::Auctions;
 use self::calls::CallBody;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use executor::scripted::Scripted;
 use projections::reader::{self, Read};
 use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
@@ -17,6 +16,7 @@ use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Phase;
 use schemas::spec::ClientCommand;
 use schemas::{ActualLrpKey, Entry, Place, Position, Timestamp, task};
+use scripted::Scripted;
 
 use super::{Checkers, tables};
 use crate::asked::{Asked, Response, Wanted, desired};

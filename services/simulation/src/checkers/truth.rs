@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use executor::scripted::{Happened, Scripted, What};
 use schemas::container::{Container, ContainerState, NetInfo, RunResult, WorkKey};
 use schemas::names::InstanceGuid;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Timestamp};
+use scripted::{Happened, Scripted, What};
 
 use super::Notes;
 use crate::coverage::Situation;

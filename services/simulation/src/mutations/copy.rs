@@ -8,17 +8,15 @@ use super::list::{Change, Mutation};
 use super::schemata;
 
 /// The packages that the simulation is made of.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 10] = [
     "schemas",
     "projections",
     "services/bbs",
     "services/auctioneer",
     "services/rep",
     "lib/audit",
-    "lib/clock",
-    "lib/executor",
     "lib/election",
-    "lib/secrets",
+    "lib/scripted",
     "services/simulation",
     // Not of the simulation: other packages have tests that need it, and Cargo wants to see it.
     "tests/fixtures",
@@ -174,6 +172,25 @@ mod tests {
             .iter()
             .filter(|promise| **promise != Promise::AsExpected && !broken.contains(promise));
         assert_eq!(unproved.collect::<Vec<_>>(), Vec::<&Promise>::new());
+    }
+
+    #[test]
+    fn the_copy_holds_all_that_it_is_made_of() {
+        let root = mutations::workspace();
+        let workspace = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        for package in PACKAGES {
+            let manifest = fs::read_to_string(root.join(package).join("Cargo.toml")).unwrap();
+            for name in
+                manifest.lines().filter_map(|line| line.split_once(".workspace").map(|(name, _)| name))
+            {
+                let ours = format!("\n{name} = {{ path = \"");
+                let path = workspace.split_once(&ours).and_then(|(_, rest)| rest.split_once('"'));
+                assert!(
+                    path.is_none_or(|(path, _)| PACKAGES.contains(&path)),
+                    "{package} needs {name}, and a copy without it can't be built"
+                );
+            }
+        }
     }
 
     #[test]

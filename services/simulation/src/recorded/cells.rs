@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use executor::scripted::{Behaviour, Scripted};
 use projections::World;
 use rep::Rep;
 use schemas::actual;
@@ -16,6 +15,7 @@ use schemas::resources::Resources;
 use schemas::subject::Position;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Timestamp};
+use scripted::{Behaviour, Scripted};
 
 /// A cell of a run.
 pub(super) struct Node {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use executor::scripted::{Behaviour, Create};
 use schemas::container::{Recipe, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{Decision, Timestamp, actual, task};
+use scripted::{Behaviour, Create};
 
 /// How long an instance takes to be RUNNING where the log has none that ever was.
 pub const USUAL_START: Duration = Duration::from_secs(1);

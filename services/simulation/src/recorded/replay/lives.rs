@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use executor::scripted::{Behaviour, Create};
 use schemas::container::WorkKey;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{ActualLrpKey, Decision, Place, Timestamp, actual, task};
+use scripted::{Behaviour, Create};
 
 use super::super::times::Times;
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use executor::scripted::{Behaviour, Happened, Scripted, What};
 use proptest::prelude::*;
 use schemas::action::{Action, Group, Run, Timeout};
 use schemas::container::{
@@ -12,6 +11,7 @@ use schemas::container::{
 use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Position, Timestamp};
+use scripted::{Behaviour, Happened, Scripted, What};
 
 const T: Timestamp = Timestamp::from_millis(1_000_000);
 
