@@ -5,12 +5,14 @@
 //! parts into which their hashes divide them. A row that holds still is kept as a hash, too, until it is known when it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use journal::Journal;
 use projections::cluster_log::Positions;
 use projections::tables::{Batch, Interval, Kind, SetAside, Shape, Table, Value, events, sql};
 use schemas::Position;
 use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::ask::begin;
@@ -23,6 +25,8 @@ use crate::{Error, Projector, Url};
 const SHOWN: usize = 5;
 /// How many entries are read at once.
 const ENTRIES: usize = 4_000;
+/// How soon a page is asked for again that a replica of the journal doesn't have yet.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Bits of a hash that say to which part of its table a row belongs.
 const PART_BITS: u32 = 12;
 /// Parts of a table that differ in which rows are looked for.
@@ -461,12 +465,15 @@ impl<'a> Folding<'a> {
         tell: &mut impl FnMut(Told),
     ) -> Result<(), Error> {
         let end = standing.end.position;
-        let mut follower = journal.follow(Position(0));
+        // Pages, not a follower: whoever may only read the journal may compare.
         while self.projector.position() < end {
-            for one in follower.next_batch(ENTRIES).await? {
-                if one.position <= end {
-                    self.projector.take(&one)?;
-                }
+            let page = journal.read(self.projector.position(), None, ENTRIES).await?;
+            if page.is_empty() {
+                // What a replica lacks yet comes soon: the tables have it.
+                sleep(AGAIN).await;
+            }
+            for one in page.iter().filter(|one| one.position <= end) {
+                self.projector.take(one)?;
             }
             let batch = self.projector.batch();
             self.take(&batch, tell);

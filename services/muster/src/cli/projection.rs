@@ -5,6 +5,7 @@ use std::time::Duration;
 use ::projector::rebuild::{self, Rebuilt, Step};
 use ::projector::verify::{self, Comparison};
 use ::projector::{Error, Standing, TextRow, Url};
+use access::Role;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use runtime::stop::{self, Hangup};
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::args::Global;
+use super::connect::role;
 use super::direct::read_journal;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
@@ -232,7 +234,27 @@ fn text(report: &Report, colour: bool) -> String {
     text
 }
 
+/// Whether the user may follow the journal: else the server would say nothing, and be asked again and again.
+fn may_follow(role: Option<Role>) -> Result<(), Failure> {
+    match role {
+        None | Some(Role::Projector | Role::BbsWriter | Role::Auctioneer | Role::Admin(_)) => Ok(()),
+        Some(
+            role @ (Role::Bbs
+            | Role::Rep(_)
+            | Role::Client(..)
+            | Role::Auditor(_)
+            | Role::Operator(_)
+            | Role::System),
+        ) => {
+            let why = format!("{role} may not follow the log, which making tables takes");
+            Err(Failure::new(Exit::Failed, "PermissionDenied", why)
+                .advise("name the credentials of a projector by --creds"))
+        }
+    }
+}
+
 async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failure> {
+    may_follow(role(global))?;
     let journal = read_journal(global).await?;
     let signal = |error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}"));
     let stop = stop::on_signal(Hangup::Ends).map_err(signal)?;

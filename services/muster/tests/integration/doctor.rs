@@ -224,6 +224,16 @@ fn each_role_is_told_whether_it_may_do_what_it_must() {
     says(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
     says(&outcomes, "auctioneer", "failed", &["nothing is placed"]);
 
+    // Who makes tables follows the log; who compares them only reads it.
+    let tables = format!("sqlite:{}", place.path().join("tables.db").display());
+    users.muster("projector").ok(&format!("projection rebuild --database {tables}"));
+    for name in ["operator-ops", "auditor-a"] {
+        let report = users.muster(name).json(&format!("projection verify --database {tables}"));
+        assert_eq!(report["same"], true, "{name}: {report}");
+    }
+    let refused = operator.run(&["projection", "rebuild", "--database", &tables]).exits(1);
+    assert!(refused.err.contains("operator ops may not follow the log"), "{refused:?}");
+
     // Whoever believes that he is somebody else.
     let seed = |user: &str| fs::read_to_string(users.folder.join(format!("users/{user}.nk"))).unwrap();
     let (ours, others) = (seed("operator-ops"), seed("projector"));
