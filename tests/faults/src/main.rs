@@ -1,7 +1,8 @@
 //! The long version: every fault again and again for minutes, on clusters with disks of their own, of one node and of three.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is what it is for")]
 
-use std::path::PathBuf;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use faults::cluster::Shape;
 use faults::failed::{Failed, Result, so};
 use faults::fault::{Fault, Needs};
 use faults::program::Binary;
-use faults::report::Report;
+use faults::report::{Report, Round};
 use faults::run::Run;
 use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
@@ -55,7 +56,7 @@ fn fault(name: &str) -> std::result::Result<Fault, String> {
 async fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     match run(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -67,10 +68,7 @@ async fn main() -> ExitCode {
 
 async fn run(args: Args) -> Result<()> {
     if args.list {
-        for row in Fault::ALL.map(Fault::row) {
-            println!("{:24} {}; {}", row.name, row.does, row.undone);
-        }
-        return Ok(());
+        return list();
     }
     let seed = match args.seed {
         Some(seed) => seed,
@@ -95,18 +93,30 @@ async fn run(args: Args) -> Result<()> {
     let mut ended = Ok(());
     for (shape, faults) in acts {
         println!("{} node(s), {} cells, a log of {} entries", shape.nodes, shape.cells, shape.past);
-        ended = act(&mut report, binary.clone(), earlier.clone(), shape, faults, each).await;
+        let mut happened = |round| {
+            report.rounds.push(round);
+            write(&report, &args.report)
+        };
+        ended = act(seed, (binary.clone(), earlier.clone()), shape, faults, each, &mut happened).await;
         if ended.is_err() || !report.is_right() {
             break;
         }
     }
-    println!("{report}");
-    write(&report, &args.report)?;
+    println!("{report}\n{}", args.report.display());
     let names: Vec<_> = args.only.iter().map(|fault| format!(" --only {fault}")).collect();
     let (names, minutes) = (names.concat(), args.minutes);
     let again = format!("again: cargo run --release -p faults -- --seed {seed} --minutes {minutes}{names}");
     ended.map_err(|Failed(why)| Failed(format!("{why}\n{again}")))?;
     so(report.is_right(), || format!("not everything was right\n{again}"))
+}
+
+fn list() -> Result<()> {
+    let lines = Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.does, row.undone));
+    match io::stdout().write_all(lines.concat().as_bytes()) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(Failed::at("the list of faults")),
+    }
 }
 
 /// The clusters that are needed, each with what happens to it.
@@ -129,17 +139,18 @@ fn shapes(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
     [(single, of_one), (three, of_three), (long, at_once)]
 }
 
-/// One cluster, and what happens to it: each fault once in an order that is drawn, then any of them until time is up.
+/// One cluster, and what happens to it: each fault once in an order that is drawn, then any of them until time is up. Each
+/// round is told once it is over.
 async fn act(
-    report: &mut Report,
-    binary: Binary,
-    earlier: Option<Binary>,
+    seed: u64,
+    (binary, earlier): (Binary, Option<Binary>),
     shape: Shape,
     mut faults: Vec<Fault>,
     time: Duration,
+    happened: &mut impl FnMut(Round) -> Result<()>,
 ) -> Result<()> {
     let began = Instant::now();
-    let mut run = Run::start(binary, earlier, shape, report.seed).await?;
+    let mut run = Run::start(binary, earlier, shape, seed).await?;
     let possible = run.possible();
     faults.retain(|fault| possible.contains(fault));
     let mut first = run.shuffled(&faults);
@@ -156,7 +167,7 @@ async fn act(
             Ok(round) => {
                 println!("{:6.0} s  {round}", began.elapsed().as_secs_f64());
                 let wrong = !round.wrong.is_empty();
-                report.rounds.push(round);
+                happened(round)?;
                 wrong
             }
             Err(Failed(why)) => {
@@ -171,12 +182,11 @@ async fn act(
     run.close().await
 }
 
-fn write(report: &Report, path: &PathBuf) -> Result<()> {
+/// Writes what is known so far, so that a run that is cut short has it, too.
+fn write(report: &Report, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(report).map_err(Failed::at("the report"))?;
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(Failed::at(folder.display()))?;
     }
-    std::fs::write(path, text + "\n").map_err(Failed::at(path.display()))?;
-    println!("{}", path.display());
-    Ok(())
+    std::fs::write(path, text + "\n").map_err(Failed::at(path.display()))
 }
