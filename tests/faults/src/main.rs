@@ -111,7 +111,8 @@ async fn run(args: Args) -> Result<()> {
 }
 
 fn list() -> Result<()> {
-    let lines = Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.does, row.undone));
+    let lines =
+        Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.does, row.undone));
     match io::stdout().write_all(lines.concat().as_bytes()) {
         // Whoever reads has read enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

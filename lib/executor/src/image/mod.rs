@@ -5,12 +5,16 @@
 //!   data/images/<digest>/config.json    what the image says of how it is run
 //! ```
 //!
+//! An image that no container uses any more is kept for a while (`unused.rs`).
+//!
 //! All layers of an image go into one folder, what a later layer removes is removed, and nothing of an image can be written
 //! outside of it, whatever links it holds.
 
 pub(crate) mod files;
 mod layout;
 mod unpack;
+mod unused;
+mod zstd;
 
 use std::fs;
 use std::io;
@@ -19,6 +23,8 @@ use std::path::{Path, PathBuf};
 use oci_spec::image::ImageConfiguration;
 
 use layout::Layout;
+
+pub(crate) use unused::remove_unused;
 
 /// The folder of all of them, in the data folder.
 pub(crate) const FOLDER: &str = "images";
@@ -47,8 +53,14 @@ pub(crate) fn of(data: &Path, folder: &Path, tag: Option<&str>, first_id: Option
     let ids = first_id.map_or_else(|| "own".to_owned(), |first| first.to_string());
     let name = format!("{}-{ids}", &layout.digest()[..DIGITS.min(layout.digest().len())]);
     let home = data.join(FOLDER).join(&name);
-    if !home.join(CONFIG).exists() {
+    if home.join(CONFIG).exists() {
+        unused::touch(&home);
+    } else {
         make(data, &name, &layout, first_id)?;
+        // A container is not kept from its image by what others leave.
+        if let Err(error) = remove_unused(data) {
+            tracing::warn!(%error, "cannot remove images that no container uses");
+        }
     }
     let config = ImageConfiguration::from_file(home.join(CONFIG)).map_err(io::Error::other)?;
     let run = config.config().clone().unwrap_or_default();

@@ -11,6 +11,7 @@ use tar::{Archive, Entry};
 
 use super::files::Files;
 use super::layout::Layout;
+use super::zstd::Frames;
 
 /// What the name of a file that a layer removes begins with (OCI Image Layer Specification, "Whiteouts").
 const REMOVED: &str = ".wh.";
@@ -58,19 +59,20 @@ fn opened(file: File, layer: &Descriptor) -> io::Result<Box<dyn Read>> {
         MediaType::ImageLayerGzip | MediaType::ImageLayerNonDistributableGzip => {
             Ok(Box::new(GzDecoder::new(file)))
         }
+        MediaType::ImageLayerZstd | MediaType::ImageLayerNonDistributableZstd => {
+            Ok(Box::new(Frames::new(file)))
+        }
         MediaType::Other(kind) if kind.ends_with("tar.gzip") => Ok(Box::new(GzDecoder::new(file))),
         other @ (MediaType::Descriptor
         | MediaType::LayoutHeader
         | MediaType::ImageManifest
         | MediaType::ImageIndex
-        | MediaType::ImageLayerZstd
-        | MediaType::ImageLayerNonDistributableZstd
         | MediaType::ImageConfig
         | MediaType::ArtifactManifest
         | MediaType::EmptyJSON
-        | MediaType::Other(_)) => {
-            Err(io::Error::other(format!("{other} is not supported: use layers as tar, or tar with gzip")))
-        }
+        | MediaType::Other(_)) => Err(io::Error::other(format!(
+            "{other} is not supported: use layers as tar, or tar with gzip or zstd"
+        ))),
     }
 }
 

@@ -24,7 +24,7 @@ use super::ports::Ports;
 use super::{Isolate, Settings};
 use crate::cgroup::{self, Cgroups, Limiter};
 use crate::folder::{Folder, MARKER, Spec, Status};
-use crate::{clock, host, processes};
+use crate::{clock, host, image, processes};
 
 /// How long a lock may be held by a dead owner: a child that it was just starting has it, too, until it runs a program
 /// of its own.
@@ -107,6 +107,7 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
             adopt(&settings.data, &ended, cgroups.as_ref(), &isolating, &path).map_err(unusable(&path))?,
         );
     }
+    image::remove_unused(&settings.data).map_err(unusable(&settings.data))?;
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
     Ok(Opened { settings, ports, ended, cgroups, isolating, lock, found })
 }

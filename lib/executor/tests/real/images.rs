@@ -6,10 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use executor::process::{FIRST_ID, IDS, Isolate, Settings};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use schemas::action::{Action, Run};
 use schemas::container::{Recipe, RunResult};
 use schemas::definition::{Network, Sandbox};
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-use crate::support::{Cell, program, sh, task};
+use crate::support::{Cell, eventually, program, sh, task};
 
 /// A layer that is being made.
 struct Layer(Builder<Vec<u8>>);
@@ -78,6 +80,10 @@ impl Image {
             if at == 0 {
                 return image.blob("application/vnd.oci.image.layer.v1.tar", &bytes);
             }
+            if at == 2 {
+                let packed = compress_to_vec(&*bytes, CompressionLevel::Fastest);
+                return image.blob("application/vnd.oci.image.layer.v1.tar+zstd", &packed);
+            }
             let mut packed = GzEncoder::new(vec![], Compression::fast());
             packed.write_all(&bytes).unwrap();
             image.blob("application/vnd.oci.image.layer.v1.tar+gzip", &packed.finish().unwrap())
@@ -132,7 +138,7 @@ fn layers() -> Vec<Layer> {
         .file("kept", "new")
         // Through a link that would lead to the host's folder if it were followed outside.
         .file("alias/marker", "of the image");
-    vec![lower, upper]
+    vec![lower, upper, Layer::new().file("packed", "otherwise")]
 }
 
 #[tokio::test]
@@ -142,14 +148,14 @@ async fn a_container_lives_in_an_image() {
     let image = Image::new(images.path().join("web"), layers(), &config);
     let mut cell = cell(images.path()).await;
     let root_fs = format!("oci:{}:1.2", image.0.display());
-    let script = "cat kept 2>/dev/null; cat /kept; echo; ls /all; ls /gone 2>/dev/null; cat /etc/marker; echo; \
+    let script = "cat kept 2>/dev/null; cat /kept; echo; cat /packed; echo; ls /all; ls /gone 2>/dev/null; cat /etc/marker; echo; \
                   echo $GREETING; echo mine > mine; cat mine; (echo x > /kept); exit 0";
     let guid = cell.run(within(root_fs.clone(), task(sh(script))));
     let end = cell.completed(guid).await;
     let log = cell.log(guid).await;
     assert!(matches!(end, RunResult::Succeeded { .. }), "{end:?} {log:#?}");
     let out: Vec<&str> = log.iter().filter_map(|line| line.strip_prefix("OUT ")).collect();
-    assert_eq!(out, ["new", "new", "of the image", "hello", "mine"], "{log:#?}");
+    assert_eq!(out, ["new", "otherwise", "new", "of the image", "hello", "mine"], "{log:#?}");
     assert!(log.iter().any(|line| line.contains("Read-only file system")), "{log:#?}");
     // Whoever is root in the image is nobody on the host.
     let unpacked = fs::read_dir(cell.root.path().join("data/images")).unwrap().next().unwrap().unwrap();
@@ -170,6 +176,44 @@ async fn a_container_lives_in_an_image() {
     let unknown = Run { path: "sh".into(), user: "nobody-here".into(), ..Run::default() };
     let why = cell.failure_of(within(root_fs, task(Action::Run(unknown)))).await;
     assert_eq!(why, "cannot start sh: the user nobody-here is not known in the container");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn an_image_stays_as_long_as_a_container_uses_it() {
+    let images = tempfile::tempdir().unwrap();
+    let image = |name: &str, text: &str| {
+        let layers =
+            layers().into_iter().chain([Layer::new().program("/bin/sleep").file("name", text)]).collect();
+        format!("oci:{}", Image::new(images.path().join(name), layers, &json!({})).0.display())
+    };
+    let (first, second, third) = (image("a", "a"), image("b", "b"), image("c", "c"));
+    let mut cell = cell(images.path()).await;
+    let unpacked = cell.root.path().join("data/images");
+    let forget = || {
+        for home in fs::read_dir(&unpacked).unwrap() {
+            let config = File::options().append(true).open(home.unwrap().path().join("config.json")).unwrap();
+            config.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+    };
+    let count = || fs::read_dir(&unpacked).unwrap().count();
+
+    let guid =
+        cell.run(within(first, task(sh("cat /name; while [ ! -e go ]; do sleep 0.05; done; cat /name"))));
+    cell.running(guid).await;
+    let other = cell.run(within(second, task(sh("cat /name"))));
+    cell.completed(other).await;
+    cell.executor.delete(other);
+    eventually(async || cell.get(other).is_none()).await;
+    assert_eq!(count(), 2, "the one that nobody uses is kept for a while");
+    forget();
+    let other = cell.run(within(third, task(sh("cat /name"))));
+    cell.completed(other).await;
+    assert_eq!(count(), 2, "the second has gone");
+    let work = cell.root.path().join(format!("data/containers/{guid}/work"));
+    fs::write(work.join("go"), "").unwrap();
+    assert!(matches!(cell.completed(guid).await, RunResult::Succeeded { .. }));
+    assert_eq!(cell.log(guid).await, ["OUT aa"]);
     cell.end().await;
 }
 

@@ -1,0 +1,93 @@
+//! Unpacked images that no container uses: some are kept for those that come next, the others go.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::{CONFIG, FOLDER, TREE};
+use crate::folder::Folder;
+use crate::isolation::Tree;
+
+/// How many images are kept that no container uses. More than containers are created at once, so that none of them loses its
+/// image before its spec is written.
+const KEPT: usize = 8;
+/// How long an image is kept that no container uses.
+const KEPT_FOR: Duration = Duration::from_hours(24);
+
+/// Takes note that an image is used now.
+pub(super) fn touch(home: &Path) {
+    // When it was used last is all that is lost if that can't be written.
+    let touched = File::options().append(true).open(home.join(CONFIG));
+    drop(touched.and_then(|file| file.set_modified(SystemTime::now())));
+}
+
+/// Removes the images of a data folder that no container uses and that were not used for a day, and of others the least
+/// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile.
+pub(crate) fn remove_unused(data: &Path) -> io::Result<()> {
+    for home in too_many(unused(data)?, SystemTime::now()) {
+        let trash = data.join("trash").join(home.file_name().unwrap_or_default());
+        tracing::info!(image = %home.display(), "removes an image that no container uses");
+        fs::rename(&home, &trash)?;
+        fs::remove_dir_all(&trash)?;
+    }
+    Ok(())
+}
+
+/// Those of the unused images that are not kept.
+fn too_many(mut unused: Vec<(SystemTime, PathBuf)>, now: SystemTime) -> Vec<PathBuf> {
+    unused.sort();
+    let surplus = unused.len().saturating_sub(KEPT);
+    let is_old = |used: SystemTime| now.duration_since(used).is_ok_and(|since| since > KEPT_FOR);
+    let goes = unused.into_iter().enumerate().filter(|(at, (used, _))| *at < surplus || is_old(*used));
+    goes.map(|(_, (_, home))| home).collect()
+}
+
+/// The images that no container uses, and when each was used last.
+fn unused(data: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
+    let images = match fs::read_dir(data.join(FOLDER)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+        images => images?,
+    };
+    let used = used(data)?;
+    let mut unused = vec![];
+    for image in images {
+        let home = image?.path();
+        if !used.contains(&home.join(TREE)) {
+            let last = fs::metadata(home.join(CONFIG)).and_then(|config| config.modified());
+            unused.push((last.unwrap_or(SystemTime::UNIX_EPOCH), home));
+        }
+    }
+    Ok(unused)
+}
+
+/// The file systems of all containers.
+fn used(data: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut used = BTreeSet::new();
+    for container in fs::read_dir(data.join("containers"))? {
+        // One without a spec is being made, or on its way out.
+        let Ok(spec) = Folder::new(container?.path()).spec() else { continue };
+        if let Some(Tree::Folder { path, .. }) = spec.plan.map(|plan| plan.tree) {
+            used.insert(path);
+        }
+    }
+    Ok(used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_ones_go_and_the_least_recently_used_beyond_eight() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(1_000);
+        let image = |hours: u64| (now - Duration::from_hours(hours), PathBuf::from(hours.to_string()));
+        let goes = |hours: &[u64]| too_many(hours.iter().copied().map(image).collect(), now);
+        let names =
+            |hours: &[u64]| hours.iter().map(|hours| PathBuf::from(hours.to_string())).collect::<Vec<_>>();
+        assert_eq!(goes(&[1, 24, 3]), names(&[]));
+        assert_eq!(goes(&[1, 25, 3, 40]), names(&[40, 25]));
+        assert_eq!(goes(&[9, 1, 2, 3, 4, 5, 6, 7, 8, 10]), names(&[10, 9]));
+    }
+}
