@@ -21,6 +21,8 @@ const OF_HOST: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
 const ALSO_OF_HOST: &str = "/opt";
 /// Folders that every container has.
 const FOLDERS: [&str; 8] = [WORK, "/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp", "/root"];
+/// What a container writes in: folders of its own that hide the host's.
+const WRITTEN: [&str; 4] = [WORK, "/tmp", "/var/tmp", "/run"];
 /// Devices that harm nobody.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// What `/dev` has beside them.
@@ -55,6 +57,9 @@ pub(super) fn make(plan: &Plan) -> io::Result<()> {
         restrict(&root.join("sys"), HARMLESS | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY)?;
     }
     to_write(folder, root).map_err(|error| named("make what the container writes in", error))?;
+    if plan.tree == Tree::Host {
+        show_programs(root, plan, is_written)?;
+    }
     Ok(())
 }
 
@@ -76,9 +81,7 @@ fn of_host(folder: &Path, root: &Path, plan: &Plan) -> io::Result<()> {
         }
     }
     known_owner(folder, root)?;
-    for program in &plan.programs {
-        show_program(root, program)?;
-    }
+    show_programs(root, plan, |program| !is_written(program))?;
     only_read(root)
 }
 
@@ -96,6 +99,16 @@ fn known_owner(folder: &Path, root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a path is hidden by what the container writes in.
+fn is_written(path: &Path) -> bool {
+    WRITTEN.iter().any(|written| path.starts_with(written))
+}
+
+/// Shows those programs of the host that are wanted now.
+fn show_programs(root: &Path, plan: &Plan, wanted: impl Fn(&Path) -> bool) -> io::Result<()> {
+    plan.programs.iter().filter(|program| wanted(program)).try_for_each(|program| show_program(root, program))
 }
 
 /// Shows a program of the host where it is there, unless it is seen anyway.

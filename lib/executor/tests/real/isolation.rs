@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use schemas::isolation::{Isolation, Level, Wall};
 use schemas::names::InstanceGuid;
 use schemas::resources::Resources;
 
-use crate::support::{Cell, eventually, kill, lrp, processes_of, program, sh, task, variable};
+use crate::support::{Cell, eventually, kill, lrp, processes_of, program, sh, shim, task, variable};
 
 fn isolating(settings: Settings) -> Settings {
     Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
@@ -44,6 +45,25 @@ async fn output(cell: &mut Cell, script: &str) -> Vec<String> {
 
 fn folder(cell: &Cell, guid: InstanceGuid) -> PathBuf {
     cell.root.path().join(format!("data/containers/{guid}"))
+}
+
+#[tokio::test]
+async fn the_program_that_starts_containers_may_lie_where_they_write() {
+    let place = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = place.path().join("shim");
+    fs::copy(shim(), &copy).unwrap();
+    let name = copy.display().to_string();
+    let settings =
+        |settings| Settings { shim: vec![name.clone().into(), "shim".into()], ..isolating(settings) };
+    let mut cell = Cell::with(settings).await;
+    let walls = cell.executor.isolation();
+    assert!(walls.has(Wall::Files) && walls.has(Wall::Processes), "{walls}");
+    let script = format!(
+        "ls {name}; (echo x > {name}) 2>/dev/null || echo stays; echo x > /tmp/mine && cat /tmp/mine"
+    );
+    assert_eq!(output(&mut cell, &script).await, [&name, "stays", "x"]);
+    cell.end().await;
 }
 
 #[tokio::test]
