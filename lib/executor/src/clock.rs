@@ -1,5 +1,5 @@
-//! The wall clock of this host: it says when a line was written and how long the log of an ended container is kept.
-//! No state of a container depends on it.
+//! The wall clock of this host: it says when a line was written, and how long the log of an ended container is kept, or an
+//! image that none uses. No state of a container depends on it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

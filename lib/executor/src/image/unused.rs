@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::{CONFIG, FOLDER, TREE};
+use crate::clock;
 use crate::folder::Folder;
 use crate::isolation::Tree;
 
@@ -20,13 +21,13 @@ const KEPT_FOR: Duration = Duration::from_hours(24);
 pub(super) fn touch(home: &Path) {
     // When it was used last is all that is lost if that can't be written.
     let touched = File::options().append(true).open(home.join(CONFIG));
-    drop(touched.and_then(|file| file.set_modified(SystemTime::now())));
+    drop(touched.and_then(|file| file.set_modified(clock::wall())));
 }
 
 /// Removes the images of a data folder that no container uses and that were not used for a day, and of others the least
 /// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile.
 pub(crate) fn remove_unused(data: &Path) -> io::Result<()> {
-    for home in too_many(unused(data)?, SystemTime::now()) {
+    for home in too_many(unused(data)?, clock::wall()) {
         let trash = data.join("trash").join(home.file_name().unwrap_or_default());
         tracing::info!(image = %home.display(), "removes an image that no container uses");
         fs::rename(&home, &trash)?;

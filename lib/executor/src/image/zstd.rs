@@ -80,7 +80,7 @@ mod tests {
         let packed = |text: &[u8]| compress_to_vec(text, CompressionLevel::Fastest);
         let large: Vec<u8> = (0..700_000_u32).map(|at| (at % 251) as u8).collect();
         let skipped = [&0x184D_2A50_u32.to_le_bytes()[..], &3_u32.to_le_bytes(), b"abc"].concat();
-        let all = [packed(b"one "), skipped.clone(), packed(b""), packed(&large), skipped.clone()].concat();
+        let all = [packed(b"one "), skipped.clone(), packed(b""), packed(&large), skipped].concat();
         assert_eq!(read(&all).unwrap(), [b"one ", &large[..]].concat());
         assert_eq!(read(b"").unwrap(), b"");
         assert!(read(&all[..all.len() - 1]).is_err(), "what is skipped is cut short");
