@@ -71,7 +71,9 @@ impl AsOf {
         if let Some(ago) = text.strip_prefix('-') {
             let span: Span = ago.parse().ok().filter(|span: &Span| !span.is_negative())?;
             let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
-            return Duration::try_from(length).ok().map(Self::Ago);
+            let ago = Duration::try_from(length).ok()?;
+            // No log is older than what a timestamp can tell.
+            return u64::try_from(ago.as_nanos()).ok().map(|_| Self::Ago(ago));
         }
         let time: jiff::Timestamp = text.parse().ok()?;
         u64::try_from(time.as_nanosecond()).ok().map(|at| Self::Time(Timestamp(at)))
@@ -109,7 +111,7 @@ impl fmt::Display for AsOf {
                 Err(_) => time.fmt(f),
             },
             Self::Ago(ago) if ago.subsec_nanos() == 0 => write!(f, "-{}s", ago.as_secs()),
-            Self::Ago(ago) => write!(f, "-{}ns", ago.as_nanos()),
+            Self::Ago(ago) => write!(f, "-{}.{:09}s", ago.as_secs(), ago.subsec_nanos()),
         }
     }
 }
@@ -148,6 +150,7 @@ mod tests {
             ("-7d", minutes(7 * 24 * 60)),
             ("-1.5s", AsOf::Ago(Duration::from_millis(1_500))),
             ("-0s", minutes(0)),
+            ("-18446744073.709551615s", AsOf::Ago(Duration::from_nanos(u64::MAX))),
             ("2026-10-02T14:00:00Z", time),
             ("2026-10-02T16:00:00+02:00", time),
             ("2026-10-02T14:00:00.000000001Z", AsOf::Time(Timestamp(1_790_949_600_000_000_001))),
@@ -156,9 +159,18 @@ mod tests {
             assert_eq!(read(text), as_of, "{text}");
             assert_eq!(read(&as_of.to_string()), as_of, "{as_of} is what it says");
         }
-        for bad in
-            ["", "-", "--10m", "-10", "10m", "-1month", "yesterday", "2026-10-02", "1960-01-01T00:00:00Z"]
-        {
+        for bad in [
+            "",
+            "-",
+            "--10m",
+            "-10",
+            "10m",
+            "-1month",
+            "-18446744073.709551616s",
+            "yesterday",
+            "2026-10-02",
+            "1960-01-01T00:00:00Z",
+        ] {
             let told = bad.parse::<AsOf>().unwrap_err().to_string();
             assert!(told.starts_with(&format!("{bad:?} is no moment: use a position, as 41")), "{told}");
         }
