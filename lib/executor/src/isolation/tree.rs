@@ -21,8 +21,6 @@ const OF_HOST: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
 const ALSO_OF_HOST: &str = "/opt";
 /// Folders that every container has.
 const FOLDERS: [&str; 8] = [WORK, "/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp", "/root"];
-/// What a container writes in: folders of its own that hide the host's.
-const WRITTEN: [&str; 4] = [WORK, "/tmp", "/var/tmp", "/run"];
 /// Devices that harm nobody.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// What `/dev` has beside them.
@@ -56,10 +54,6 @@ pub(super) fn make(plan: &Plan) -> io::Result<()> {
         show_alone(Path::new("/sys"), &root.join("sys"))?;
         restrict(&root.join("sys"), HARMLESS | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY)?;
     }
-    to_write(folder, root).map_err(|error| named("make what the container writes in", error))?;
-    if plan.tree == Tree::Host {
-        show_programs(root, plan, is_written)?;
-    }
     Ok(())
 }
 
@@ -81,7 +75,11 @@ fn of_host(folder: &Path, root: &Path, plan: &Plan) -> io::Result<()> {
         }
     }
     known_owner(folder, root)?;
-    show_programs(root, plan, |program| !is_written(program))?;
+    // First, for a program may lie where the container writes.
+    to_write(folder, root)?;
+    for program in &plan.programs {
+        show_program(root, program)?;
+    }
     only_read(root)
 }
 
@@ -99,16 +97,6 @@ fn known_owner(folder: &Path, root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a path is hidden by what the container writes in.
-fn is_written(path: &Path) -> bool {
-    WRITTEN.iter().any(|written| path.starts_with(written))
-}
-
-/// Shows those programs of the host that are wanted now.
-fn show_programs(root: &Path, plan: &Plan, wanted: impl Fn(&Path) -> bool) -> io::Result<()> {
-    plan.programs.iter().filter(|program| wanted(program)).try_for_each(|program| show_program(root, program))
 }
 
 /// Shows a program of the host where it is there, unless it is seen anyway.
@@ -136,7 +124,8 @@ fn of_folder(folder: &Path, root: &Path, path: &Path) -> io::Result<()> {
         fs::set_permissions(&at, fs::Permissions::from_mode(0o644))?;
     }
     let layers = format!("lowerdir={}:{}", escaped(&over), escaped(path));
-    fresh("overlay", root, HARMLESS | MsFlags::MS_RDONLY, &layers)
+    fresh("overlay", root, HARMLESS | MsFlags::MS_RDONLY, &layers)?;
+    to_write(folder, root)
 }
 
 /// A path in the options of an overlay, which have signs of their own.
