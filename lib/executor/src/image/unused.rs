@@ -10,6 +10,7 @@ use super::{CONFIG, FOLDER, TREE};
 use crate::clock;
 use crate::folder::Folder;
 use crate::isolation::Tree;
+use crate::process::remove;
 
 /// How many images are kept that no container uses. More than containers are created at once, so that none of them loses its
 /// image before its spec is written.
@@ -28,10 +29,8 @@ pub(super) fn touch(home: &Path) {
 /// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile.
 pub(crate) fn remove_unused(data: &Path) -> io::Result<()> {
     for home in too_many(unused(data)?, clock::wall()) {
-        let trash = data.join("trash").join(home.file_name().unwrap_or_default());
         tracing::info!(image = %home.display(), "removes an image that no container uses");
-        fs::rename(&home, &trash)?;
-        fs::remove_dir_all(&trash)?;
+        remove(data, &home)?;
     }
     Ok(())
 }

@@ -51,6 +51,7 @@ pub use files::FilesError;
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
 
+pub(crate) use open::remove;
 pub(crate) use ports::fnv;
 
 use keeper::{Begin, Keeper};

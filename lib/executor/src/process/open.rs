@@ -246,8 +246,8 @@ fn state(status: Option<&Status>, net: &NetInfo) -> ContainerState {
     }
 }
 
-/// Removes the folder of a container, or of its log. It is none from the first step on, so a crash leaves only trash.
-pub(super) fn remove(data: &Path, path: &Path) -> io::Result<()> {
+/// Removes the folder of a container, of its log, or of an image. It is none from the first step on, so a crash leaves only trash.
+pub(crate) fn remove(data: &Path, path: &Path) -> io::Result<()> {
     let trash = data.join("trash").join(path.file_name().unwrap_or_default());
     match fs::rename(path, &trash) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
