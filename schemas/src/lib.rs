@@ -40,6 +40,7 @@ pub mod ended;
 pub mod entry;
 pub mod evacuating;
 pub mod evaluation;
+pub mod exec;
 pub mod feed;
 mod fields;
 pub mod health;

@@ -13,6 +13,7 @@
 //! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`Performed`] |
 //! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
 //! | `muster.cell.<cell_id>.rep.dismiss` | [`Dismiss`] | |
+//! | `muster.cell.<cell_id>.rep.enter` | [`Enter`] | |
 //! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`RepOrder`] | [`Answer`] of [`Heartbeat`] |
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
@@ -31,10 +32,11 @@ use crate::cell::Presence;
 use crate::cluster::{Role, Terms};
 use crate::container::{Epoch, Instance, WorkKey};
 use crate::definition::{Definition, TaskDefinition};
+use crate::exec::Exec;
 use crate::key::ActualLrpKey;
 use crate::names::{
-    CellId, Domain, EvaluationId, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId, ServiceId,
-    TaskGuid,
+    CellId, ClientName, Domain, EvaluationId, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId,
+    ServiceId, TaskGuid,
 };
 use crate::placement::Explanation;
 use crate::preemption::Eviction;
@@ -388,6 +390,23 @@ pub struct Stop {
     pub term: u64,
     /// Which containers, at most [`crate::limits::BATCH`].
     pub containers: Vec<(WorkKey, InstanceGuid)>,
+}
+
+/// A client was let into a container: the rep runs a program there for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enter {
+    /// The BBS's term. A rep refuses a term below the highest that it believes.
+    pub term: u64,
+    /// Where the log says so: by this the client names the program.
+    pub position: Position,
+    /// The container.
+    pub instance_guid: InstanceGuid,
+    /// The domain of the client.
+    pub domain: Domain,
+    /// The client: nobody else may talk to the program.
+    pub client: ClientName,
+    /// What is run.
+    pub exec: Exec,
 }
 
 /// An order of the leading BBS to a rep: what the subject says, needing nothing but in which term, and when.
