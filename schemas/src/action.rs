@@ -574,6 +574,22 @@ impl Action {
         }
     }
 
+    /// The first program of it, from left to right; none: it has none.
+    #[must_use]
+    pub fn first_run(&self) -> Option<&Run> {
+        match self {
+            Self::Run(run) => Some(run),
+            Self::Download(_)
+            | Self::Upload(_)
+            | Self::Timeout(_)
+            | Self::Try(_)
+            | Self::Parallel(_)
+            | Self::Serial(_)
+            | Self::Codependent(_)
+            | Self::EmitProgress(_) => self.children().iter().find_map(Self::first_run),
+        }
+    }
+
     /// Whether anything of it names a file by a path of the container's own file system.
     #[must_use]
     pub fn needs_own_files(&self) -> bool {

@@ -7,6 +7,7 @@
 //! | `monitor.json` | shim | what its monitor found out |
 //! | `orders`, `events` | | the named pipes between the two |
 //! | `rep` | executor | the socket by which the shim has something be fetched and sent; only where that is asked for |
+//! | `shim` | shim | the socket by which it is asked to run one more program |
 //! | `log/` | shim | output, in files named after the offset of their first byte |
 //! | `work/` | the container | its work directory |
 //! | `shim.err` | shim | what the shim itself has to complain about |

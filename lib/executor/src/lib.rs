@@ -18,12 +18,14 @@
 //! | `isolation` | what keeps them apart from the host and from each other |
 //! | `image` | file systems for them, from OCI images |
 //! | `transfer`, `archive` | what is fetched and sent for them, and how it is unpacked |
+//! | `exec` | one more program in a container |
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
 
 mod archive;
 mod cgroup;
 mod clock;
 mod environment;
+mod exec;
 mod folder;
 mod host;
 mod image;
@@ -32,4 +34,5 @@ mod opened;
 pub mod process;
 mod processes;
 pub mod shim;
+mod socket;
 mod transfer;

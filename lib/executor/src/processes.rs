@@ -23,6 +23,7 @@ struct Stat {
     ended: bool,
     parent: i32,
     group: i32,
+    session: i32,
     start: u64,
 }
 
@@ -85,12 +86,12 @@ fn has_limit(pid: i32, wanted: &str) -> bool {
     locks.and_then(|values| values.split_whitespace().next()) == Some(wanted)
 }
 
-/// A process that leads a group, all below it, and those of its group that lost it as their parent, which are sought
-/// below `root`.
+/// A process that leads a group or a session, all below it, and those of its group or session that lost it as their parent,
+/// which are sought below `root`.
 pub(crate) fn members(root: i32, leader: i32) -> BTreeSet<Process> {
     let group = descendants(root)
         .into_iter()
-        .filter(|process| stat(process.pid).is_some_and(|stat| stat.group == leader));
+        .filter(|process| stat(process.pid).is_some_and(|stat| [stat.group, stat.session].contains(&leader)));
     descendants(leader).into_iter().chain(living(leader)).chain(group).collect()
 }
 
@@ -155,6 +156,7 @@ fn stat(pid: i32) -> Option<Stat> {
         ended: matches!(*fields.first()?, "Z" | "X"),
         parent: fields.get(1)?.parse().ok()?,
         group: fields.get(2)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
         start: fields.get(19)?.parse().ok()?,
     })
 }

@@ -17,6 +17,7 @@
 //! | `outer.rs`, `inner.rs`, `program.rs` | the three programs |
 //! | `tree.rs`, `mounts.rs` | the file system |
 //! | `users.rs` | users of the container by name, and what they are on the host |
+//! | `terminal.rs` | terminals for programs that somebody talks to |
 //! | `calls.rs`, `landlock.rs` | which system calls are refused; Landlock |
 //! | `disk.rs` | how much disk is used |
 
@@ -30,6 +31,7 @@ mod outer;
 mod plan;
 mod probe;
 mod program;
+mod terminal;
 mod tree;
 mod users;
 
@@ -38,7 +40,8 @@ pub(crate) use inner::enter;
 pub(crate) use outer::{again, lead, leaves_host};
 pub(crate) use plan::{Plan, Tree};
 pub(crate) use probe::{Found, kernel_walls, ladder};
-pub(crate) use program::{Deed, NotStarted, Wish, become_program, exchange, exchange_for_file};
+pub(crate) use program::{Deed, NotStarted, Session, Wish, become_program, exchange, exchange_for_file};
+pub(crate) use terminal::{Pair, resize};
 pub(crate) use users::OWNER;
 
 /// What the second of the three programs is called.

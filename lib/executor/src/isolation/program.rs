@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ use super::users::{self, User};
 use super::{calls, landlock, tree};
 use crate::archive;
 use crate::image::files::Files;
+use crate::socket::{receive_piece, send_piece};
 use crate::transfer::is_absolute;
-use crate::transfer::socket::{receive_piece, send_piece};
 
 /// How long a program may take to begin.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,6 +51,18 @@ pub(crate) struct Wish {
     pub(crate) file_bytes: Option<u64>,
     /// Files that it may have open; none: as many as the cell lets it.
     pub(crate) nofile: Option<u64>,
+    pub(crate) session: Session,
+}
+
+/// Which session a program belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Session {
+    /// That of the container.
+    Container,
+    /// One of its own.
+    Own,
+    /// One of its own, with the terminal that is its standard input.
+    Terminal,
 }
 
 impl Wish {
@@ -93,12 +105,14 @@ pub(crate) enum NotStarted {
 }
 
 /// Tells a program that was just started what to become, over the other end of its standard input, and waits until it is
-/// that.
-pub(crate) fn exchange(mut socket: UnixStream, wish: &Wish) -> io::Result<Result<(), NotStarted>> {
-    socket.set_read_timeout(Some(LIMIT))?;
-    socket.set_write_timeout(Some(LIMIT))?;
+/// that. Its standard input is `input` from then on; none: it reads nothing.
+pub(crate) fn exchange(
+    mut socket: UnixStream,
+    wish: &Wish,
+    input: Option<BorrowedFd<'_>>,
+) -> io::Result<Result<(), NotStarted>> {
     // If it is gone already, its end says so below.
-    let told = socket.write_all(&serde_json::to_vec(wish)?).and_then(|()| socket.shutdown(Shutdown::Write));
+    let told = tell(&mut socket, wish, input)?;
     let mut answer = vec![];
     socket.read_to_end(&mut answer)?;
     match (answer.as_slice(), told) {
@@ -110,17 +124,8 @@ pub(crate) fn exchange(mut socket: UnixStream, wish: &Wish) -> io::Result<Result
 
 /// The same, of one that is to open a file.
 pub(crate) fn exchange_for_file(mut socket: UnixStream, wish: &Wish) -> io::Result<Result<File, NotStarted>> {
-    socket.set_read_timeout(Some(LIMIT))?;
-    socket.set_write_timeout(Some(LIMIT))?;
-    let told = socket.write_all(&serde_json::to_vec(wish)?).and_then(|()| socket.shutdown(Shutdown::Write));
-    let (mut answer, mut file) = (vec![], None);
-    loop {
-        let (count, came) = receive_piece(&socket, &mut answer)?;
-        file = came.or(file);
-        if count == 0 {
-            break;
-        }
-    }
+    let told = tell(&mut socket, wish, None)?;
+    let (answer, file) = receive_all(&socket)?;
     match (file, answer.as_slice()) {
         (Some(file), _) => Ok(Ok(file.into())),
         (None, []) => {
@@ -128,6 +133,29 @@ pub(crate) fn exchange_for_file(mut socket: UnixStream, wish: &Wish) -> io::Resu
             Err(io::Error::other("it ended before it was asked"))
         }
         (None, answer) => Ok(Err(serde_json::from_slice(answer)?)),
+    }
+}
+
+/// Tells a program what to become. The inner error: it doesn't listen.
+fn tell(socket: &mut UnixStream, wish: &Wish, input: Option<BorrowedFd<'_>>) -> io::Result<io::Result<()>> {
+    socket.set_read_timeout(Some(LIMIT))?;
+    socket.set_write_timeout(Some(LIMIT))?;
+    let wish = serde_json::to_vec(wish)?;
+    let told = send_piece(&*socket, &wish, input.as_slice())
+        .and_then(|sent| socket.write_all(&wish[sent..]))
+        .and_then(|()| socket.shutdown(Shutdown::Write));
+    Ok(told)
+}
+
+/// Receives all that comes, and the file that came with it.
+fn receive_all(socket: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let (mut bytes, mut file) = (vec![], None);
+    loop {
+        let (count, mut came) = receive_piece(socket, &mut bytes)?;
+        file = came.pop().or(file);
+        if count == 0 {
+            return Ok((bytes, file));
+        }
     }
 }
 
@@ -144,17 +172,16 @@ pub(crate) fn become_program() -> ExitCode {
 
 fn obey() -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut wish = vec![];
-    socket.read_to_end(&mut wish)?;
+    let (wish, input) = receive_all(&socket)?;
     let wish: Wish = serde_json::from_slice(&wish)?;
-    let why = match be(&wish) {
+    let why = match be(&wish, input) {
         Ok(Ready::ToUnpack(into, most_bytes)) => {
             let archive = io::stdout().as_fd().try_clone_to_owned()?;
             // Who asked waits for the end of this program from now on.
             drop(socket);
             return archive::unpack(archive.into(), &into, most_bytes);
         }
-        Ok(Ready::ToGive(file)) => return send_piece(&socket, b".", Some(file.as_fd())).map(drop),
+        Ok(Ready::ToGive(file)) => return send_piece(&socket, b".", &[file.as_fd()]).map(drop),
         Err(why) => why,
     };
     socket.write_all(&serde_json::to_vec(&why)?)?;
@@ -182,7 +209,7 @@ impl From<Errno> for NotStarted {
 }
 
 /// The rights go in the order in which each may still be given up. A program never returns.
-fn be(wish: &Wish) -> Result<Ready, NotStarted> {
+fn be(wish: &Wish, input: Option<OwnedFd>) -> Result<Ready, NotStarted> {
     if wish.has(Wall::Files) {
         enter(Path::new(tree::ROOT))?;
     }
@@ -190,8 +217,8 @@ fn be(wish: &Wish) -> Result<Ready, NotStarted> {
         // What the container's first process is spared from, its programs are not.
         fs::write("/proc/self/oom_score_adj", "0").map_err(|error| named("be killed like others", error))?;
     }
-    let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&null)?;
+    read_from(input)?;
+    lead_session(wish.session)?;
     match &wish.plan {
         Some(plan) => give_up(wish, plan)?,
         None => begin_in(wish)?,
@@ -209,12 +236,37 @@ fn be(wish: &Wish) -> Result<Ready, NotStarted> {
     }
 }
 
+/// Makes this the standard input; none: there is nothing to be read.
+fn read_from(input: Option<OwnedFd>) -> io::Result<()> {
+    let null = || rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let input = input.map_or_else(null, Ok)?;
+    Ok(rustix::stdio::dup2_stdin(&input)?)
+}
+
+fn lead_session(session: Session) -> io::Result<()> {
+    match session {
+        Session::Container => {}
+        Session::Own => drop(rustix::process::setsid()?),
+        Session::Terminal => {
+            rustix::process::setsid()?;
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
+                .map_err(|error| named("have the terminal", error.into()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Everything that a program in a container has not.
 fn give_up(wish: &Wish, plan: &Plan) -> Result<(), NotStarted> {
     let name = if wish.user.is_empty() { plan.user() } else { &wish.user };
     let user = plan.has(Wall::Files).then(|| users::find(Path::new("/etc"), name)).transpose()?;
     give_up_ways_to_rights(plan)?;
     if let Some(user) = user.as_ref().filter(|_| plan.first_id.is_some()) {
+        if wish.session == Session::Terminal {
+            let owner = Uid::from_raw(user.id);
+            rustix::fs::fchown(rustix::stdio::stdin(), Some(owner), None)
+                .map_err(|error| named("own the terminal", error.into()))?;
+        }
         become_user(user)?;
     }
     give_up_rights()?;

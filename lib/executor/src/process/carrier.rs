@@ -1,9 +1,8 @@
 //! Fetches and sends what the shim of a container asks for.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
@@ -18,7 +17,8 @@ use tokio::net::UnixStream;
 
 use super::shared::{Shared, blocking};
 use crate::folder::Folder;
-use crate::transfer::{Answer, Question, SOCKET, socket, transfers};
+use crate::socket;
+use crate::transfer::{Answer, Question, SOCKET, transfers};
 
 /// Fetches and sends for one container.
 pub(super) struct Carrier {
@@ -32,16 +32,7 @@ pub(super) fn listen(folder: &Folder, recipe: &Recipe) -> io::Result<Option<Unix
     if transfers(recipe).is_empty() {
         return Ok(None);
     }
-    let (_folder, path) = socket::place(folder.path())?;
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let listener = UnixListener::bind(&path)?;
-    listener.set_nonblocking(true)?;
-    // Who is root in the container owns the folder, and nobody else comes so far.
-    fs::set_permissions(folder.path().join(SOCKET), fs::Permissions::from_mode(0o666))?;
-    Ok(Some(listener))
+    socket::listen(folder.path(), SOCKET).map(Some)
 }
 
 impl Carrier {
@@ -62,18 +53,18 @@ impl Carrier {
     }
 
     async fn serve_one(&self, asked: UnixStream) {
-        let (question, file) = match socket::receive::<Question>(&asked).await {
+        let (question, mut files) = match socket::receive::<Question>(&asked).await {
             Ok(received) => received,
             Err(error) => {
                 return tracing::debug!(container = %self.guid, %error, "a shim asked for nothing");
             }
         };
         let (answer, file) = tokio::select! {
-            answered = self.answer(question, file.map(File::from)) => answered,
+            answered = self.answer(question, files.pop().map(File::from)) => answered,
             // Nobody waits for it any more.
             () = socket::gone(&asked) => return,
         };
-        if let Err(error) = socket::send(&asked, &answer, file.as_ref().map(AsFd::as_fd)).await {
+        if let Err(error) = socket::send(&asked, &answer, file.as_ref().map(AsFd::as_fd).as_slice()).await {
             tracing::debug!(container = %self.guid, %error, "a shim did not wait for its answer");
         }
     }

@@ -13,6 +13,7 @@
 
 mod carrier;
 mod ended;
+mod exec;
 mod files;
 mod isolating;
 mod keeper;
@@ -37,6 +38,7 @@ use tokio::task::JoinSet;
 
 use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, RunResult, WorkKey};
+use schemas::exec::Exec;
 use schemas::health::MonitorHealth;
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use schemas::query::FoundFile;
@@ -47,6 +49,7 @@ use secrets::Keys;
 pub use crate::cgroup::PROCESSES;
 pub use crate::isolation::{FIRST_ID, IDS};
 pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
+pub use exec::{ExecError, ExecInput, ExecOutput, Said};
 pub use files::FilesError;
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
@@ -299,6 +302,18 @@ impl Executor {
         }
         let work = self.shared.folder(guid).work();
         blocking(move || files::read(&work, &path, from, limit)).await
+    }
+
+    /// Runs one more program in a container, as those of its action are run, with the terminal that it asks for or with pipes.
+    /// Nothing of its output gets into the container's log. It ends when its output is dropped, and with the container.
+    ///
+    /// # Errors
+    /// `ExecError` if there is no such container, or it can't be run there.
+    pub async fn exec(&self, guid: InstanceGuid, exec: &Exec) -> Result<(ExecInput, ExecOutput), ExecError> {
+        if self.shared.get(guid).is_none() {
+            return Err(ExecError::Unknown(guid));
+        }
+        exec::begin(self.shared.folder(guid).path(), exec).await
     }
 
     /// Whether this cell can run containers: runs `true` in one, to its end, and deletes it. It is neither listed nor

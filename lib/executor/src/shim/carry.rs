@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use schemas::action::Transfer;
 use schemas::container::Recipe;
-use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-use crate::transfer::{Answer, Question, number_of, socket};
+use crate::socket;
+use crate::transfer::{Answer, Question, SOCKET, number_of};
 
 /// How long it is asked for one thing, however often the executor goes and another one comes.
 const LIMIT: Duration = Duration::from_mins(60);
@@ -58,11 +58,10 @@ impl Carrier {
     }
 
     async fn ask(&self, question: Question, file: Option<&File>) -> io::Result<(Answer, Option<File>)> {
-        let (_folder, path) = socket::place(&self.folder)?;
-        let executor = UnixStream::connect(path).await?;
-        socket::send(&executor, &question, file.map(AsFd::as_fd)).await?;
-        let (answer, file) = socket::receive(&executor).await?;
-        Ok((answer, file.map(File::from)))
+        let executor = socket::connect(&self.folder, SOCKET).await?;
+        socket::send(&executor, &question, file.map(AsFd::as_fd).as_slice()).await?;
+        let (answer, mut files) = socket::receive(&executor).await?;
+        Ok((answer, files.pop().map(File::from)))
     }
 }
 

@@ -25,6 +25,7 @@ use schemas::isolation::Wall;
 use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
 
 use super::carry::Carrier;
+use super::exec;
 use super::log::Log;
 use super::output::Sink;
 use super::perform::{Failure, MIB, Performer, Scope};
@@ -98,6 +99,7 @@ pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
         ordered = stop_ordered(&orders) => ordered.map(|()| End::Stopped),
         _ = told_to_end.recv() => Ok(End::Failed("the shim of the container was killed by signal 15 (TERM)".into(), None)),
         reason = life.over_disk() => Ok(End::unhealthy(reason)),
+        never = exec::serve(&life.performer, life.folder.path()) => match never {},
         end = life.recipe() => end,
     };
     let end =

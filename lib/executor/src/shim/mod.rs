@@ -11,6 +11,7 @@
 //! child. So it has no child exactly when nothing of the container runs, and only then it writes COMPLETED.
 
 mod carry;
+mod exec;
 mod life;
 mod log;
 mod output;

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
 use schemas::container::WorkKey;
+use schemas::exec::ExecEnd;
 use schemas::isolation::Wall;
 
 use super::carry::Carrier;
@@ -33,7 +34,7 @@ use super::log::Source;
 use super::output::{Output, Sink};
 use super::reaper::Reaper;
 use crate::folder::Spec;
-use crate::isolation::{self, Deed, NotStarted, Wish};
+use crate::isolation::{self, Deed, NotStarted, Session, Wish};
 use crate::{environment, processes};
 
 /// Pause between looks at processes that were told to end.
@@ -280,7 +281,7 @@ impl Performer {
             () = scope.interrupt.cancelled() => None,
         };
         if end.is_none() {
-            self.end(program.pid).await;
+            self.end(program.pid, Signal::TERM).await;
         }
         for output in &program.outputs {
             if let Err(error) = output.drain() {
@@ -301,10 +302,15 @@ impl Performer {
         Ok(self.program(child, sink))
     }
 
-    /// A program that was started just now.
-    pub(super) fn program(&self, mut child: Child, sink: &Sink) -> Program {
+    /// The pid of a program that was started just now, and its end.
+    pub(super) fn expect(&self, child: &Child) -> (i32, oneshot::Receiver<WaitStatus>) {
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
-        let end = self.reaper.expect(pid);
+        (pid, self.reaper.expect(pid))
+    }
+
+    /// A program that was started just now, whose output goes there.
+    pub(super) fn program(&self, mut child: Child, sink: &Sink) -> Program {
+        let (pid, end) = self.expect(&child);
         let pipes = [
             (child.stdout.take().map(OwnedFd::from), Source::Out),
             (child.stderr.take().map(OwnedFd::from), Source::Err),
@@ -345,14 +351,26 @@ impl Performer {
     fn start_inside(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let failed = |error: io::Error| cannot_start(run, &error);
         let (child, socket) = begin_inside(stdout, stderr).map_err(failed)?;
+        self.become_run(socket, run, Session::Container, None).map(|()| child)
+    }
+
+    /// Has what was begun become a program, and waits until it is.
+    pub(super) fn become_run(
+        &self,
+        socket: UnixStream,
+        run: &Run,
+        session: Session,
+        input: Option<BorrowedFd<'_>>,
+    ) -> Result<(), String> {
         let wish = Wish {
             environment: self.environment(run),
             dir: self.work.join(&run.dir),
             nofile: run.resource_limits.nofile,
+            session,
             ..self.wish(Deed::Run { path: run.path.clone(), args: run.args.clone() }, &run.user)
         };
-        match isolation::exchange(socket, &wish).map_err(failed)? {
-            Ok(()) => Ok(child),
+        match isolation::exchange(socket, &wish, input).map_err(|error| cannot_start(run, &error))? {
+            Ok(()) => Ok(()),
             Err(NotStarted::Dir(number, text)) => Err(no_directory(run, number, &text)),
             Err(NotStarted::Other(why)) => Err(format!("cannot start {}: {why}", run.path)),
         }
@@ -368,6 +386,7 @@ impl Performer {
             user: user.to_owned(),
             file_bytes: self.file_bytes(),
             nofile: None,
+            session: Session::Container,
         }
     }
 
@@ -394,6 +413,17 @@ impl Performer {
         done
     }
 
+    /// How a program ended that somebody asked for.
+    pub(super) fn end_of(&self, status: WaitStatus) -> ExecEnd {
+        let judged = self.judge(status);
+        let reason = judged.err().map_or_else(String::new, |failure| failure.to_string());
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(status), _) => ExecEnd::Exited(status),
+            (None, Some(signal)) => ExecEnd::Killed { signal, reason },
+            (None, None) => ExecEnd::Failed(reason),
+        }
+    }
+
     /// Copies an output for as long as anybody writes to it: a program that detached itself may outlive its starter.
     fn copy(&self, output: Output) -> Rc<Output> {
         let output = Rc::new(output);
@@ -414,14 +444,14 @@ impl Performer {
         while copies.join_next().await.is_some() {}
     }
 
-    /// Ends a program and what it started: TERM, and KILL for what is left after the grace period. What detached
+    /// Ends a program and what it started: this signal, and KILL for what is left after the grace period. What detached
     /// itself earlier is found no more, and ends with the container.
-    async fn end(&self, pid: i32) {
+    pub(super) async fn end(&self, pid: i32, first: Signal) {
         let shim = rustix::process::getpid().as_raw_pid();
         let kill_at = Instant::now() + Duration::from_millis(self.spec.recipe.grace_period_ms);
         // Kept from look to look: a child whose parent ended is a child of the shim, and tells no longer where from.
         let mut members = processes::members(shim, pid);
-        signal_all(&members, Signal::TERM);
+        signal_all(&members, first);
         loop {
             members.retain(|process| process.alive());
             if members.is_empty() {
@@ -438,22 +468,27 @@ impl Performer {
 
 /// Starts the program that gives up every right before it does anything, and waits to be told what on the socket.
 pub(super) fn begin_inside(stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
+    let (ours, mut command) = inside(stdout, stderr)?;
+    Ok((command.process_group(0).spawn()?, ours))
+}
+
+/// The same, to be started: who is to lead a session must not lead a group before.
+pub(super) fn inside(stdout: Stdio, stderr: Stdio) -> io::Result<(UnixStream, Command)> {
     let (ours, its) = UnixStream::pair()?;
     // Of our own arguments the first two say that this program is a shim, and whose.
     let arguments = std::env::args_os().skip(1).take(2);
-    let child = isolation::again()
+    let mut command = isolation::again();
+    command
         .args(arguments)
         .arg(isolation::PROGRAM)
         .env_clear()
-        .process_group(0)
         .stdin(Stdio::from(OwnedFd::from(its)))
         .stdout(stdout)
-        .stderr(stderr)
-        .spawn()?;
-    Ok((child, ours))
+        .stderr(stderr);
+    Ok((ours, command))
 }
 
-fn cannot_start(run: &Run, error: &io::Error) -> String {
+pub(super) fn cannot_start(run: &Run, error: &io::Error) -> String {
     format!("cannot start {}: {error}", run.path)
 }
 

@@ -52,7 +52,7 @@ impl Performer {
         let program = self.program(child, &Sink::Tail(Rc::clone(&tail)));
         let to = download.to.clone();
         let wish = self.wish(Deed::Unpack { to, most_bytes: self.unpacked_bytes() }, &download.user);
-        match isolation::exchange(socket, &wish) {
+        match isolation::exchange(socket, &wish, None) {
             Ok(Ok(())) => {}
             Ok(Err(NotStarted::Dir(_, why) | NotStarted::Other(why))) => return Err(failed(&why)),
             Err(error) => return Err(failed(&error.to_string())),

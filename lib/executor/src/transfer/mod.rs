@@ -11,8 +11,6 @@
 //! of its recipe by number, over a socket in its folder, and gets or gives an open file. What the archive holds only a program
 //! of the container looks at. Who asked and is gone gets nothing: what was begun for it is stopped.
 
-pub(crate) mod socket;
-
 use std::path::Path;
 
 use schemas::action::{Download, Transfer, Upload};

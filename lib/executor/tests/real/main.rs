@@ -3,6 +3,7 @@
 
 mod actions;
 mod adoption;
+mod exec;
 mod groups;
 mod images;
 mod isolation;

@@ -1,8 +1,11 @@
-//! Messages between a shim and its executor, each a line of JSON with a file or without.
+//! Messages between a shim and its executor, each a line of JSON with files or without.
 
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -16,33 +19,53 @@ use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-use super::SOCKET;
+/// Longest message, in bytes: what is to be run, with every byte of it escaped, is shorter.
+const MESSAGE_BYTES: usize = 64 * 1024;
+/// Most files that come with a message.
+const FILES: usize = 3;
 
-/// Longest message, in bytes: a reason is far shorter.
-const MESSAGE_BYTES: usize = 16 * 1024;
+/// Opens a socket of a container's folder to whoever reaches that folder.
+pub(crate) fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
+    let (_folder, path) = place(folder, name)?;
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    listener.set_nonblocking(true)?;
+    // Who is root in the container owns the folder, and nobody else comes so far.
+    fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
 
-/// Where the socket of a container's folder is, by a path that is short enough for a socket however deep the folder lies: it
+/// Connects to a socket of a container's folder.
+pub(crate) async fn connect(folder: &Path, name: &str) -> io::Result<UnixStream> {
+    let (_folder, path) = place(folder, name)?;
+    UnixStream::connect(path).await
+}
+
+/// Where a socket of a container's folder is, by a path that is short enough for a socket however deep the folder lies: it
 /// leads there for as long as the descriptor is open.
-pub(crate) fn place(folder: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+fn place(folder: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}/{SOCKET}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+    let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
     Ok((folder, path.into()))
 }
 
-/// Sends a message, and a file with it if there is one.
+/// Sends a message, and files with it if there are any.
 pub(crate) async fn send(
     to: &UnixStream,
     message: &impl Serialize,
-    file: Option<BorrowedFd<'_>>,
+    files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(message)?;
     bytes.push(b'\n');
-    let (mut sent, mut file) = (0, file);
+    let (mut sent, mut files) = (0, files);
     while sent < bytes.len() {
         to.writable().await?;
-        match to.try_io(Interest::WRITABLE, || send_piece(to, &bytes[sent..], file)) {
-            Ok(count) => (sent, file) = (sent + count, None),
+        match to.try_io(Interest::WRITABLE, || send_piece(to, &bytes[sent..], files)) {
+            Ok(count) => (sent, files) = (sent + count, &[]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -50,14 +73,14 @@ pub(crate) async fn send(
     Ok(())
 }
 
-/// Receives a message, and the file that came with it. That the other end is gone is `UnexpectedEof`.
-pub(crate) async fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Result<(T, Option<OwnedFd>)> {
-    let (mut bytes, mut file) = (vec![], None);
+/// Receives a message, and the files that came with it. That the other end is gone is `UnexpectedEof`.
+pub(crate) async fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
+    let (mut bytes, mut files) = (vec![], vec![]);
     while !bytes.ends_with(b"\n") {
         from.readable().await?;
         match from.try_io(Interest::READABLE, || receive_piece(from, &mut bytes)) {
             Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((_, came)) => file = came.or(file),
+            Ok((_, came)) => files.extend(came),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -65,7 +88,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Resul
             return Err(io::Error::other("a message is too long"));
         }
     }
-    Ok((serde_json::from_slice(&bytes)?, file))
+    Ok((serde_json::from_slice(&bytes)?, files))
 }
 
 /// Waits until the other end is gone.
@@ -86,21 +109,20 @@ pub(crate) async fn gone(other: &UnixStream) {
 }
 
 /// Sends so many of the bytes as there is room for, and says how many.
-pub(crate) fn send_piece(to: impl AsFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+pub(crate) fn send_piece(to: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
-    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(&files)) {
-        return Err(io::Error::other("there is no room for a file"));
+    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::Error::other("there is no room for so many files"));
     }
     // A program of the container that ends meanwhile tells so by a signal.
     let send = || sendmsg(to.as_fd(), &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
     Ok(retry_on_intr(send)?)
 }
 
-/// Receives some bytes, and a file if one came with them; says how many.
-pub(crate) fn receive_piece(from: impl AsFd, bytes: &mut Vec<u8>) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Receives some bytes, and the files that came with them; says how many bytes.
+pub(crate) fn receive_piece(from: impl AsFd, bytes: &mut Vec<u8>) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut piece = [0; 4096];
     let receive = || {
@@ -109,13 +131,13 @@ pub(crate) fn receive_piece(from: impl AsFd, bytes: &mut Vec<u8>) -> io::Result<
     };
     let count = retry_on_intr(receive)?.bytes;
     bytes.extend(&piece[..count]);
-    let mut file = None;
+    let mut files = vec![];
     for message in beside.drain() {
-        if let RecvAncillaryMessage::ScmRights(files) = message {
-            file = files.last();
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            files.extend(came);
         }
     }
-    Ok((count, file))
+    Ok((count, files))
 }
 
 #[cfg(test)]
@@ -132,17 +154,17 @@ mod tests {
         let mut text = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut text, b"hello").unwrap();
         io::Seek::rewind(&mut text).unwrap();
-        send(&one, &Question { number: 7 }, Some(text.as_fd())).await.unwrap();
-        let (question, file): (Question, _) = receive(&other).await.unwrap();
+        send(&one, &Question { number: 7 }, &[text.as_fd()]).await.unwrap();
+        let (question, mut files): (Question, _) = receive(&other).await.unwrap();
         let mut read = String::new();
-        File::from(file.unwrap()).read_to_string(&mut read).unwrap();
+        File::from(files.pop().unwrap()).read_to_string(&mut read).unwrap();
         assert_eq!((question.number, read.as_str()), (7, "hello"));
 
         let long = Answer::Failed("x".repeat(10_000));
-        send(&other, &long, None).await.unwrap();
-        let (answer, file): (Answer, _) = receive(&one).await.unwrap();
+        send(&other, &long, &[]).await.unwrap();
+        let (answer, files): (Answer, _) = receive(&one).await.unwrap();
         assert_eq!(answer, long);
-        assert!(file.is_none());
+        assert!(files.is_empty());
 
         drop(other);
         gone(&one).await;
@@ -153,9 +175,10 @@ mod tests {
     fn a_folder_may_lie_deep() {
         let root = tempfile::tempdir().unwrap();
         let deep = root.path().join("d".repeat(200));
-        std::fs::create_dir(&deep).unwrap();
-        let (_folder, path) = place(&deep).unwrap();
-        std::os::unix::net::UnixListener::bind(path).unwrap();
-        assert!(deep.join(SOCKET).exists());
+        fs::create_dir(&deep).unwrap();
+        for _again in 0..2 {
+            listen(&deep, "rep").unwrap();
+            assert!(deep.join("rep").exists());
+        }
     }
 }

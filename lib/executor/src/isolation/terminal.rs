@@ -1,0 +1,51 @@
+//! Terminals: of the container's own where it has its own files, so that a program finds its terminal by name.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use schemas::exec::TerminalSize;
+use schemas::isolation::Wall;
+
+use super::outer::named;
+use super::plan::Plan;
+use super::tree;
+
+/// A terminal.
+pub(crate) struct Pair {
+    /// What people type in and read from.
+    pub(crate) outer: OwnedFd,
+    /// What programs read and write.
+    pub(crate) inner: OwnedFd,
+}
+
+impl Pair {
+    /// Makes a terminal of the container in this folder.
+    pub(crate) fn make(folder: &Path, plan: Option<&Plan>, size: TerminalSize) -> io::Result<Self> {
+        let make = || {
+            let outer = match plan {
+                Some(plan) if plan.has(Wall::Files) => {
+                    let maker = folder.join(tree::ROOT).join("dev/pts/ptmx");
+                    rustix::fs::open(maker, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?
+                }
+                Some(_) | None => openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?,
+            };
+            unlockpt(&outer)?;
+            let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+            let inner = ioctl_tiocgptpeer(&outer, flags)?;
+            resize(&outer, size)?;
+            Ok(Self { outer, inner })
+        };
+        make().map_err(|error| named("make a terminal", error))
+    }
+}
+
+/// Gives a terminal this size, and tells its programs so.
+pub(crate) fn resize(terminal: impl AsFd, TerminalSize { rows, columns }: TerminalSize) -> io::Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(tcsetwinsize(terminal, size)?)
+}

@@ -1,0 +1,281 @@
+//! One more program in a container.
+
+use std::time::Duration;
+
+use executor::process::{ExecError, ExecInput, ExecOutput, FIRST_ID, Isolate, Said, Settings};
+use schemas::action::{Action, Run};
+use schemas::container::{Recipe, RunResult};
+use schemas::exec::{Exec, ExecEnd, Stream, Terminal, TerminalSize};
+use schemas::names::InstanceGuid;
+use tokio::time::timeout;
+
+use crate::support::{Cell, LIMIT, eventually, lrp, processes_of, sh, task, variable};
+
+/// What a program wrote, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Heard {
+    out: String,
+    err: String,
+    end: ExecEnd,
+}
+
+fn exec(script: &str) -> Exec {
+    Exec { path: "sh".into(), args: vec!["-c".into(), script.into()], ..Exec::default() }
+}
+
+fn on_terminal(script: &str) -> Exec {
+    let size = TerminalSize { rows: 33, columns: 99 };
+    Exec { terminal: Some(Terminal { kind: "vt100".into(), size }), ..exec(script) }
+}
+
+fn isolating(settings: Settings) -> Settings {
+    Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
+}
+
+/// A container that runs until it is stopped.
+async fn sleeper(cell: &mut Cell) -> InstanceGuid {
+    let guid = cell.run(lrp(sh("exec sleep 600")));
+    cell.running(guid).await;
+    guid
+}
+
+async fn heard(mut output: ExecOutput) -> Heard {
+    let (mut out, mut err) = (vec![], vec![]);
+    loop {
+        match timeout(LIMIT, output.next()).await.unwrap() {
+            Said::Wrote(Stream::Out, bytes) => out.extend(bytes),
+            Said::Wrote(Stream::Err, bytes) => err.extend(bytes),
+            Said::Ended(end) => {
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                return Heard { out: text(out), err: text(err), end };
+            }
+        }
+    }
+}
+
+/// What a program writes that reads nothing.
+async fn says(cell: &Cell, guid: InstanceGuid, exec: &Exec) -> Heard {
+    let (mut input, output) = cell.executor.exec(guid, exec).await.unwrap();
+    input.end();
+    heard(output).await
+}
+
+/// Waits for a text in what a program writes.
+async fn until_said(output: &mut ExecOutput, text: &str) -> String {
+    let mut all = String::new();
+    while !all.contains(text) {
+        match timeout(LIMIT, output.next()).await.unwrap_or_else(|_| panic!("{all}")) {
+            Said::Wrote(_, bytes) => all.push_str(&String::from_utf8(bytes).unwrap()),
+            Said::Ended(end) => panic!("{end:?} {all}"),
+        }
+    }
+    all
+}
+
+async fn write(input: &ExecInput, text: &[u8]) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        rest = &rest[input.write(rest).await.unwrap()..];
+    }
+}
+
+#[tokio::test]
+async fn a_program_runs_beside_the_action_and_its_output_is_not_in_the_log() {
+    for isolated in [false, true] {
+        let mut cell = Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await;
+        let guid = sleeper(&mut cell).await;
+        let told = says(&cell, guid, &exec("echo one; echo two >&2; exit 3")).await;
+        let expected = Heard { out: "one\n".into(), err: "two\n".into(), end: ExecEnd::Exited(3) };
+        assert_eq!(told, expected);
+        let told = says(&cell, guid, &exec("kill -9 $$")).await;
+        let reason = "Killed by signal 9 (KILL)".to_owned();
+        assert_eq!(told.end, ExecEnd::Killed { signal: 9, reason });
+        // What it leaves behind keeps nobody waiting, and goes with the container.
+        assert_eq!(says(&cell, guid, &exec("sleep 600 & echo left")).await.out, "left\n");
+        assert_eq!(cell.log(guid).await, Vec::<String>::new());
+        cell.executor.stop(guid);
+        assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+        cell.end().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_to_it_it_reads_to_the_end() {
+    let mut cell = Cell::new().await;
+    let guid = sleeper(&mut cell).await;
+    let (mut input, output) = cell.executor.exec(guid, &exec("sha256sum; echo read")).await.unwrap();
+    let heard = tokio::spawn(heard(output));
+    // More than a pipe holds.
+    write(&input, &[b'x'; 1 << 20]).await;
+    input.end();
+    let heard = heard.await.unwrap();
+    // head -c 1048576 /dev/zero | tr '\0' x | sha256sum
+    let sum = "8f990ba0b577b51cf009ea049368c16bbda1b21e1b93be07a824758bb253c39b";
+    assert_eq!(heard.out, format!("{sum}  -\nread\n"));
+    // What a program does not read is no error.
+    let (input, mut output) =
+        cell.executor.exec(guid, &exec("exec 0<&-; echo closed; sleep 600")).await.unwrap();
+    until_said(&mut output, "closed").await;
+    write(&input, b"nobody").await;
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn it_is_run_as_the_first_program_of_the_action_within_the_same_walls() {
+    let mut cell = Cell::with(isolating).await;
+    let script = "mkdir -p sub; (env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > own; exec sleep 600";
+    let run = Run {
+        path: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: vec![variable("COLOUR", "green")],
+        ..Run::default()
+    };
+    let recipe = Recipe { environment_variables: vec![variable("SHAPE", "round")], ..lrp(Action::Run(run)) };
+    let guid = cell.run(recipe);
+    cell.running(guid).await;
+    let both = "(env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > other; until test -s own; do sleep 0.01; done; diff own other && grep -c -e COLOUR=green -e SHAPE=round other";
+    let told = says(&cell, guid, &exec(both)).await;
+    assert_eq!((told.out.as_str(), told.end), ("2\n", ExecEnd::Exited(0)), "{}", told.err);
+    let told = says(
+        &cell,
+        guid,
+        &Exec { dir: "sub".into(), user: "root".into(), ..exec("pwd; id -u; cat /proc/1/environ") },
+    )
+    .await;
+    assert_eq!((told.out.as_str(), &told.end), ("/home/vcap/sub\n0\n", &ExecEnd::Exited(1)), "{}", told.err);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_cant_be_started_is_told() {
+    for isolated in [false, true] {
+        let mut cell = Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await;
+        let guid = sleeper(&mut cell).await;
+        let why = async |exec: Exec| match cell.executor.exec(guid, &exec).await {
+            Err(ExecError::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let missing = Exec { path: "no-such-program".into(), ..Exec::default() };
+        assert_eq!(
+            why(missing).await,
+            "cannot start no-such-program: No such file or directory (os error 2)"
+        );
+        assert_eq!(
+            why(Exec { dir: "none".into(), ..exec("pwd") }).await,
+            "working directory `none` does not exist"
+        );
+        if isolated {
+            let told = why(Exec { user: "nobody-at-all".into(), ..exec("id") }).await;
+            assert!(told.contains("nobody-at-all"), "{told}");
+        }
+        let unknown = InstanceGuid(uuid::Uuid::nil());
+        let told = cell.executor.exec(unknown, &exec("id")).await.unwrap_err();
+        assert!(matches!(told, ExecError::Unknown(_)), "{told:?}");
+        cell.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_has_a_size_an_owner_and_signals() {
+    for isolated in [false, true] {
+        let mut cell = Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await;
+        let guid = sleeper(&mut cell).await;
+        let script = "stty size; echo $TERM; test -t 0 -a -t 1 -a -t 2 && echo all; test -w $(tty) && echo own; echo x >/dev/tty";
+        let told = says(&cell, guid, &on_terminal(script)).await;
+        assert_eq!(told.out, "33 99\r\nvt100\r\nall\r\nown\r\nx\r\n", "isolated: {isolated}");
+        assert_eq!(told.end, ExecEnd::Exited(0));
+
+        // A shell in which somebody types.
+        let shell = Exec { args: vec!["-i".into()], ..on_terminal("") };
+        let (input, mut output) = cell.executor.exec(guid, &shell).await.unwrap();
+        write(&input, b"PS1=; echo re''ady\n").await;
+        until_said(&mut output, "ready\r\n").await;
+        input.resize(TerminalSize { rows: 10, columns: 20 }).unwrap();
+        write(&input, b"stty size\n").await;
+        until_said(&mut output, "10 20\r\n").await;
+        // Of what runs in it the interrupt ends the program, and not the shell.
+        write(&input, b"sleep 500; echo inter''rupted $?\n").await;
+        eventually(async || !with_argument(guid, "500").is_empty()).await;
+        write(&input, b"\x03").await;
+        eventually(async || with_argument(guid, "500").is_empty()).await;
+        write(&input, b"echo go''on; exit 7\n").await;
+        until_said(&mut output, "goon\r\n").await;
+        assert_eq!(heard(output).await.end, ExecEnd::Exited(7));
+        cell.end().await;
+    }
+}
+
+/// Processes of a container that have this argument.
+fn with_argument(guid: InstanceGuid, argument: &str) -> Vec<i32> {
+    let has = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).any(|one| one == argument.as_bytes())
+    };
+    processes_of(guid).into_iter().filter(has).collect()
+}
+
+#[tokio::test]
+async fn who_leaves_ends_it_with_all_that_it_started() {
+    for exec in [exec("sleep 501 & sleep 502"), on_terminal("sleep 501 & sleep 502")] {
+        let mut cell = Cell::new().await;
+        let guid = sleeper(&mut cell).await;
+        let (_input, output) = cell.executor.exec(guid, &exec).await.unwrap();
+        let both = || with_argument(guid, "501").len() + with_argument(guid, "502").len();
+        eventually(async || both() == 2).await;
+        drop(output);
+        eventually(async || both() == 0).await;
+        // The container goes on.
+        assert_eq!(says(&cell, guid, &self::exec("echo on")).await.out, "on\n");
+        cell.end().await;
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_the_container() {
+    let mut cell = Cell::with(isolating).await;
+    let guid = sleeper(&mut cell).await;
+    let (_input, mut output) = cell.executor.exec(guid, &on_terminal("echo up; sleep 600")).await.unwrap();
+    until_said(&mut output, "up").await;
+    cell.executor.stop(guid);
+    assert_eq!(heard(output).await.end, ExecEnd::Failed("the container ended".into()));
+    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    assert_eq!(processes_of(guid), Vec::<i32>::new());
+    cell.end().await;
+    // A task that is done waits for nobody.
+    let mut cell = Cell::new().await;
+    let guid = cell.run(task(sh("until test -e done; do sleep 0.01; done")));
+    cell.running(guid).await;
+    let (_input, _output) = cell.executor.exec(guid, &exec("touch done; exec sleep 600")).await.unwrap();
+    let end = timeout(Duration::from_secs(20), cell.completed(guid)).await.unwrap();
+    assert_eq!(end, RunResult::Succeeded { result: String::new() });
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn only_so_many_run_at_once() {
+    let mut cell = Cell::new().await;
+    let guid = sleeper(&mut cell).await;
+    let mut some = vec![];
+    for _ in 0..16 {
+        some.push(cell.executor.exec(guid, &exec("sleep 600")).await.unwrap());
+    }
+    let told = cell.executor.exec(guid, &exec("true")).await.unwrap_err().to_string();
+    assert_eq!(told, "16 programs run in the container already, beside its own: no more may");
+    some.pop();
+    eventually(async || cell.executor.exec(guid, &exec("true")).await.is_ok()).await;
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn an_executor_that_comes_later_runs_programs_in_it_too() {
+    let mut cell = Cell::with(isolating).await;
+    let guid = sleeper(&mut cell).await;
+    let (_input, output) = cell.executor.exec(guid, &exec("sleep 503")).await.unwrap();
+    eventually(async || !with_argument(guid, "503").is_empty()).await;
+    drop(output);
+    let cell = cell.reopen_with(isolating, async {}).await;
+    // What the earlier one had run is gone with it.
+    eventually(async || with_argument(guid, "503").is_empty()).await;
+    assert_eq!(says(&cell, guid, &exec("echo again")).await.out, "again\n");
+    cell.end().await;
+}
