@@ -129,6 +129,7 @@ impl History {
                 }
                 Event::Actual(
                     actual::Event::Created { .. }
+                    | actual::Event::Entered { .. }
                     | actual::Event::Crashed { .. }
                     | actual::Event::PlacementFailed { .. }
                     | actual::Event::Unclaimed { .. }

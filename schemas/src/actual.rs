@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::{Instance, NetInfo};
 use crate::crash::{Attempts, Declined, Restart};
 use crate::evaluation::Duty;
+use crate::exec::Exec;
 use crate::isolation::Isolation;
 use crate::key::{Place, Places};
 use crate::placement::Explanation;
@@ -210,6 +211,15 @@ pub enum Event {
         /// How it is kept apart.
         isolation: Isolation,
     },
+    /// A client has a program run in the container of one that runs. Nothing of it changes by that.
+    Entered {
+        /// Which.
+        place: Place,
+        /// The container.
+        by: Instance,
+        /// What is run.
+        exec: Box<Exec>,
+    },
     /// One crashed.
     Crashed {
         /// Which.
@@ -269,6 +279,19 @@ impl State {
 }
 
 impl Actual {
+    /// A record that was created just now.
+    fn new(at: Timestamp) -> Self {
+        Self {
+            state: State::Unclaimed { placement_error: None },
+            since: at,
+            crash_count: 0,
+            crash_reason: "".into(),
+            crashed_in: None,
+            stop: None,
+            counted: None,
+        }
+    }
+
     /// The container that holds it, if one does.
     #[must_use]
     pub const fn holder(&self) -> Option<&Instance> {
@@ -482,15 +505,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
         })
     };
     match event {
-        Event::Created { .. } => Some(Actual {
-            state: State::Unclaimed { placement_error: None },
-            since: at,
-            crash_count: 0,
-            crash_reason: "".into(),
-            crashed_in: None,
-            stop: None,
-            counted: None,
-        }),
+        Event::Created { .. } => Some(Actual::new(at)),
         Event::Claimed { by, .. } => {
             actual.as_ref()?;
             enter(State::Claimed { by: by.clone(), stopping })
@@ -499,6 +514,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             let (by, net, isolation) = (by.clone(), net.clone().into(), *isolation);
             enter(State::Running { by, net, isolation, stopping })
         }
+        Event::Entered { .. } => actual,
         Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Actual {
             counted: attempts.map(|attempts| Counted::after(actual.as_ref(), attempts).into()),
             state: State::Crashed { restart: *restart },
@@ -547,6 +563,7 @@ impl Event {
             Self::Created { .. } | Self::Unclaimed { .. } | Self::Crashed { .. } => true,
             Self::Claimed { .. }
             | Self::Started { .. }
+            | Self::Entered { .. }
             | Self::PlacementFailed { .. }
             | Self::StopRequested { .. }
             | Self::Removed { .. } => false,
@@ -564,6 +581,7 @@ impl Event {
             Self::Created { .. }
             | Self::Claimed { .. }
             | Self::Started { .. }
+            | Self::Entered { .. }
             | Self::PlacementFailed { .. } => false,
         }
     }
@@ -577,9 +595,10 @@ impl Event {
             | Self::Unclaimed { places, .. }
             | Self::StopRequested { places, .. }
             | Self::Removed { places, .. } => places.clone(),
-            Self::Claimed { place, .. } | Self::Started { place, .. } | Self::Crashed { place, .. } => {
-                place.clone().into()
-            }
+            Self::Claimed { place, .. }
+            | Self::Started { place, .. }
+            | Self::Entered { place, .. }
+            | Self::Crashed { place, .. } => place.clone().into(),
         }
     }
 }

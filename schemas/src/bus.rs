@@ -16,6 +16,10 @@ pub(crate) const ROOT: &str = "muster";
 const SECRET: &str = "secret";
 const SEAL: &str = "seal";
 
+/// The noun and the verb by which a client talks to a program that it has run: what was decided is that it runs.
+const INSTANCE: &str = "instance";
+const TALK: &str = "talk";
+
 /// What the subject of every answer starts with.
 pub const INBOX_ROOT: &str = "muster.inbox.";
 
@@ -26,6 +30,8 @@ pub enum BusSubject {
     Client(Domain, ClientName, ClientVerb),
     /// `muster.client.<domain>.<client>.secret.seal`: a client asks to have the secrets of a spec sealed.
     Seal(Domain, ClientName),
+    /// `muster.client.<domain>.<client>.instance.talk`: a client talks to a program that it has run in a container.
+    Talk(Domain, ClientName),
     /// `muster.operator.<operator>.<noun>.<verb>`: an operator's command.
     Operator(ClientName, OperatorVerb),
     /// `muster.cell.<cell>.bbs.report`: what a rep reports.
@@ -75,6 +81,8 @@ pub enum ClientVerb {
     LrpRetire,
     /// `lrp.retry`
     LrpRetry,
+    /// `instance.exec`
+    InstanceExec,
     /// `task.desire`
     TaskDesire,
     /// `task.cancel`
@@ -149,6 +157,10 @@ pub enum RepVerb {
     Health,
     /// Asks what is in a container's work directory.
     Files,
+    /// A program to be run in a container for a client.
+    Enter,
+    /// What a client says to such a program.
+    Talk,
 }
 
 /// What an auctioneer reports to the BBS.
@@ -230,7 +242,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -241,6 +253,7 @@ impl ClientVerb {
         Self::LrpRemove,
         Self::LrpRetire,
         Self::LrpRetry,
+        Self::InstanceExec,
         Self::TaskDesire,
         Self::TaskCancel,
         Self::TaskResolve,
@@ -273,6 +286,7 @@ impl ClientVerb {
             Self::LrpRemove => ("lrp", "remove"),
             Self::LrpRetire => ("lrp", "retire"),
             Self::LrpRetry => ("lrp", "retry"),
+            Self::InstanceExec => ("instance", "exec"),
             Self::TaskDesire => ("task", "desire"),
             Self::TaskCancel => ("task", "cancel"),
             Self::TaskResolve => ("task", "resolve"),
@@ -320,7 +334,7 @@ impl OperatorVerb {
 
 impl RepVerb {
     /// Every one of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Perform,
         Self::Stop,
         Self::Cancel,
@@ -331,6 +345,8 @@ impl RepVerb {
         Self::Logs,
         Self::Health,
         Self::Files,
+        Self::Enter,
+        Self::Talk,
     ];
 
     /// As it stands in the subject.
@@ -347,6 +363,8 @@ impl RepVerb {
             Self::Logs => "logs",
             Self::Health => "health",
             Self::Files => "files",
+            Self::Enter => "enter",
+            Self::Talk => "talk",
         }
     }
 }
@@ -473,6 +491,10 @@ impl BusSubject {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
                 Ok(Self::Seal(domain.map_err(bad_name)?, client.map_err(bad_name)?))
             }
+            [ROOT, "client", domain, client, INSTANCE, TALK] => {
+                let (domain, client) = (Domain::new(domain), ClientName::new(client));
+                Ok(Self::Talk(domain.map_err(bad_name)?, client.map_err(bad_name)?))
+            }
             [ROOT, "client", domain, client, noun, verb] => {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
                 let verb =
@@ -550,6 +572,7 @@ impl fmt::Display for BusSubject {
                 write!(f, "{ROOT}.client.{domain}.{client}.{noun}.{verb}")
             }
             Self::Seal(domain, client) => write!(f, "{ROOT}.client.{domain}.{client}.{SECRET}.{SEAL}"),
+            Self::Talk(domain, client) => write!(f, "{ROOT}.client.{domain}.{client}.{INSTANCE}.{TALK}"),
             Self::Operator(operator, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.operator.{operator}.{noun}.{verb}")

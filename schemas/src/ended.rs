@@ -160,6 +160,7 @@ pub(crate) fn by_instance(
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
@@ -222,6 +223,7 @@ fn how_instance(event: &actual::Event, gone: &Instance) -> How {
         | actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
+        | actual::Event::Entered { .. }
         | actual::Event::Crashed { .. }
         | actual::Event::PlacementFailed { .. }
         | actual::Event::StopRequested { .. } => How::Displaced,
@@ -235,6 +237,7 @@ const fn removed_for(event: &actual::Event) -> Option<Ended> {
         | actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
+        | actual::Event::Entered { .. }
         | actual::Event::Crashed { .. }
         | actual::Event::PlacementFailed { .. }
         | actual::Event::Unclaimed { .. }

@@ -4,8 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names::CellId;
-use crate::subject::Position;
+use crate::names::{CellId, ClientName, Domain, RequestId};
 
 /// What is to be run. It stands in the log for as long as that is kept: what is secret is given on the standard input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -70,8 +69,8 @@ pub enum ExecEnd {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Talk {
-    /// The position that the answer to `instance.exec` named.
-    pub position: Position,
+    /// What the request id of `instance.exec` was.
+    pub request_id: RequestId,
     /// The cell of the instance.
     pub cell_id: CellId,
     /// What the program is to read, in base64 (RFC 4648, with padding).
@@ -83,9 +82,10 @@ pub struct Talk {
     /// Whether no more input comes.
     #[serde(default)]
     pub input_ends: bool,
-    /// How many bytes of output are here already: the cell forgets them, and answers with those behind them.
+    /// How many bytes of output are here already: the cell forgets them, and answers with those behind them. None: no output
+    /// is asked for.
     #[serde(default)]
-    pub output_from: u64,
+    pub output_from: Option<u64>,
     /// How long the answer may wait for something new, in milliseconds, at most [`TALK_WAIT_MS`](crate::limits::TALK_WAIT_MS); 0: it comes at once.
     #[serde(default)]
     pub wait_ms: u64,
@@ -102,12 +102,23 @@ pub struct Talk {
 pub struct Talked {
     /// What it wrote behind [`Talk::output_from`].
     pub output: Vec<Written>,
-    /// How many bytes of output there are with these.
+    /// How many bytes of output are told of with these.
     pub output_next: u64,
     /// How many bytes of input the cell has.
     pub input_next: u64,
     /// How it ended; none: it runs, or there is more output than this answer has.
     pub end: Option<ExecEnd>,
+}
+
+/// What a client says to its program, as the BBS passes it on to the rep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Talking {
+    /// The domain of the client, as its subject proves it.
+    pub domain: Domain,
+    /// The client, as its subject proves it.
+    pub client: ClientName,
+    /// What it says.
+    pub talk: Talk,
 }
 
 /// What a program wrote.

@@ -102,8 +102,10 @@ pub const FILE_ENTRIES: usize = 1_000;
 pub const FILE_BYTES: usize = 256 * 1024;
 /// Bytes of the path and the arguments of a program that is run in a container beside what its definition runs.
 pub const EXEC_BYTES: usize = 8 * 1024;
+/// Longest word for what a terminal is, in bytes.
+pub const TERMINAL_KIND_BYTES: usize = 64;
 /// Longest wait for what such a program says, in milliseconds.
-pub const TALK_WAIT_MS: u64 = 2_000;
+pub const TALK_WAIT_MS: u64 = 1_000;
 /// Bytes that one message brings to such a program, or from it.
 pub const TALK_BYTES: usize = 128 * 1024;
 /// Most files that a program may be allowed to have open.

@@ -395,16 +395,14 @@ pub struct Stop {
 /// A client was let into a container: the rep runs a program there for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enter {
-    /// The BBS's term. A rep refuses a term below the highest that it believes.
-    pub term: u64,
-    /// Where the log says so: by this the client names the program.
-    pub position: Position,
-    /// The container.
-    pub instance_guid: InstanceGuid,
     /// The domain of the client.
     pub domain: Domain,
     /// The client: nobody else may talk to the program.
     pub client: ClientName,
+    /// What it called its request: by this it names the program.
+    pub request_id: RequestId,
+    /// The container.
+    pub instance_guid: InstanceGuid,
     /// What is run.
     pub exec: Exec,
 }

@@ -32,6 +32,7 @@ use crate::ended::{self, EndedInstance, Life};
 use crate::entry::{Event, Stamp};
 use crate::evacuating::{self, Evacuating, Gone};
 use crate::evaluation::{self, Duty, Evaluation, Evaluations, Moved};
+use crate::exec::Exec;
 use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::{CellId, DefinitionId, Domain, EvaluationId, ProcessGuid};
@@ -131,6 +132,15 @@ pub enum Command {
         index: u32,
         /// Which of those that are there; none: the only one, or the one of the active definition.
         definition_id: Option<DefinitionId>,
+    },
+    /// A client has a program run in the container of an instance.
+    Enter {
+        /// Which.
+        index: u32,
+        /// Which of those that are there; none: the only one, or the one of the active definition.
+        definition_id: Option<DefinitionId>,
+        /// What is run.
+        exec: Exec,
     },
     /// The auctioneer wants an instance stopped, so that something more urgent has room.
     Evict(Box<Eviction>),
@@ -464,6 +474,9 @@ pub fn decide(
         Command::Steer(steer) => draft.steer(*steer)?,
         Command::Remove => draft.remove()?,
         Command::Retire { index, definition_id } => draft.retire(*index, definition_id.as_ref())?,
+        Command::Enter { index, definition_id, exec } => {
+            draft.enter(*index, definition_id.as_ref(), exec)?;
+        }
         Command::Evict(eviction) => draft.evict(eviction)?,
         Command::Report(report) => draft.report(report)?,
         Command::Fail(outcome) => draft.fail(outcome)?,
@@ -487,6 +500,7 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. }
+        | Command::Enter { .. }
         // Whose room it is to be says where it comes from.
         | Command::Evict(_)
         | Command::Retry(_) => Origin::Beginning,
@@ -525,6 +539,7 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
                 | actual::Event::Claimed { .. }
                 | actual::Event::Started { .. }
                 | actual::Event::Crashed { .. }
+                | actual::Event::Entered { .. }
                 | actual::Event::PlacementFailed { .. }
                 | actual::Event::StopRequested { .. } => false,
             };
@@ -656,7 +671,7 @@ fn evolve_actual(
     if let actual::Event::Created { places } = event {
         process.slots.reserve(usize::try_from(places.indices.len()).unwrap_or(0));
     }
-    let changes = !matches!(event, actual::Event::PlacementFailed { .. });
+    let changes = !matches!(event, actual::Event::PlacementFailed { .. } | actual::Event::Entered { .. });
     let causes = event.makes_work() || matches!(event, actual::Event::StopRequested { .. });
     for place in event.places().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);

@@ -13,6 +13,7 @@
 
 mod actions;
 mod commands;
+mod exec;
 mod parameterised;
 mod periodic;
 mod policies;

@@ -18,6 +18,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
     let domain = || name().prop_map(|name| Domain::new(&name).unwrap());
     prop_oneof![
         (domain(), client()).prop_map(|(domain, client)| BusSubject::Seal(domain, client)),
+        (domain(), client()).prop_map(|(domain, client)| BusSubject::Talk(domain, client)),
         (domain(), client(), select(&ClientVerb::ALL[..]))
             .prop_map(|(domain, client, verb)| BusSubject::Client(domain, client, verb)),
         (client(), select(&OperatorVerb::ALL[..]))
@@ -40,7 +41,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
 /// The patterns that a subject belongs to.
 fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
     match subject {
-        BusSubject::Client(..) | BusSubject::Seal(..) => vec![BusPattern::Clients],
+        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Talk(..) => vec![BusPattern::Clients],
         BusSubject::Operator(..) => vec![BusPattern::Operators],
         BusSubject::Report(_) | BusSubject::Attach(_) | BusSubject::Leave(_) => vec![BusPattern::Reports],
         BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
+use schemas::exec::{Talk, Talked};
 use schemas::health::ContainerHealth;
 use schemas::message::{Done, Envelope, SetAside, SwitchPreemption};
-use schemas::names::{Domain, EvaluationId};
+use schemas::names::{DefinitionId, Domain, EvaluationId, ProcessGuid};
 use schemas::process::{Purpose, Steer};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
@@ -25,11 +26,12 @@ use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use crate::golden::{WRITE, dispatch, folder, job, lrp, may_write, parameterised, periodic};
+use crate::golden::{WRITE, dispatch, exec, folder, job, lrp, may_write, parameterised, periodic};
 use crate::shapes::{
-    CellEvacuate, DomainUpsert, Environment, LrpActivate, LrpDesire, LrpRemove, LrpRestart, LrpRetire,
-    LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch, ParameterisedRemove,
-    ParameterisedWithdraw, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire, TaskResolve, TaskRetry,
+    CellEvacuate, DomainUpsert, Environment, InstanceExec, LrpActivate, LrpDesire, LrpRemove, LrpRestart,
+    LrpRetire, LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch,
+    ParameterisedRemove, ParameterisedWithdraw, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire,
+    TaskResolve, TaskRetry,
 };
 
 fn page() -> PathBuf {
@@ -76,6 +78,7 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             }
             ClientVerb::LrpRemove => schemas.of::<LrpRemove>(),
             ClientVerb::LrpRetire => schemas.of::<LrpRetire>(),
+            ClientVerb::InstanceExec => schemas.of::<InstanceExec>(),
             ClientVerb::LrpRetry => schemas.of::<LrpRetry>(),
             ClientVerb::TaskDesire => schemas.of::<TaskDesire>(),
             ClientVerb::TaskCancel => schemas.of::<TaskCancel>(),
@@ -229,6 +232,10 @@ fn validator(command: &str) -> jsonschema::Validator {
     jsonschema::validator_for(&json!({"allOf": [request], "$defs": schema["$defs"]})).unwrap()
 }
 
+fn exec_command(process_guid: ProcessGuid, definition_id: DefinitionId) -> ClientCommand {
+    ClientCommand::InstanceExec { process_guid, index: 1, definition_id: Some(definition_id), exec: exec() }
+}
+
 /// One command of each kind, with every field that there is.
 fn every_command() -> Vec<ClientCommand> {
     let (lrp, job) = (lrp(), job());
@@ -265,6 +272,7 @@ fn every_command() -> Vec<ClientCommand> {
                 let definition_id = Some(lrp.definition_id.clone());
                 ClientCommand::LrpRetire { process_guid: process_guid.clone(), index: 1, definition_id }
             }
+            ClientVerb::InstanceExec => exec_command(process_guid.clone(), lrp.definition_id.clone()),
             ClientVerb::LrpRetry => {
                 ClientCommand::LrpRetry { process_guid: process_guid.clone(), evaluation: evaluation() }
             }
@@ -361,6 +369,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<ReadEvents>(),
         schemas.of::<ReadLogs>(),
         schemas.of::<ReadFiles>(),
+        schemas.of::<Talk>(),
     ];
     let answered = [
         schemas.of::<LrpRow>(),
@@ -378,6 +387,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<ContainerHealth>(),
         schemas.of::<Logs>(),
         schemas.of::<Files>(),
+        schemas.of::<Talked>(),
         schemas.of::<EventsPage>(),
     ];
     let codes = schemas.of::<Code>();

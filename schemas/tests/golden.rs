@@ -23,6 +23,7 @@ use schemas::definition::{
 };
 use schemas::entry::{Actor, Aggregate, Entry, Event};
 use schemas::evaluation::{Begin, Canceled, Trigger};
+use schemas::exec::{Exec, Terminal, TerminalSize};
 use schemas::isolation::{Isolation, Wall};
 use schemas::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
@@ -247,6 +248,17 @@ pub(crate) fn parameterised() -> DesiredParameterised {
     }
 }
 
+/// A program that is run in a container.
+pub(crate) fn exec() -> Exec {
+    Exec {
+        path: "sh".into(),
+        args: vec!["-c".into(), "ls".into()],
+        dir: "app".into(),
+        user: "vcap".into(),
+        terminal: Some(Terminal { kind: "xterm".into(), size: TerminalSize { rows: 24, columns: 80 } }),
+    }
+}
+
 pub(crate) fn dispatch() -> Dispatch {
     Dispatch {
         payload: Some(schemas::spec::payload(b"cat.png")),
@@ -324,6 +336,7 @@ fn process_events() -> Vec<Event> {
             restart: Restart::At(Timestamp::from_millis(61_000)),
             attempts: Some(Attempts { counted: 2, allowed: 3 }),
         },
+        actual::Event::Entered { place: place(), by: by.clone(), exec: Box::new(exec()) },
         actual::Event::PlacementFailed {
             places: places(),
             error: "insufficient resources: memory".into(),

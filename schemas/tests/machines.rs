@@ -11,6 +11,7 @@ use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Aggregate, Entry, Event, Stamp};
 use schemas::evaluation::{Duty, Trigger};
+use schemas::exec::Exec;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
@@ -26,6 +27,7 @@ enum Move {
     Update { instances: u32 },
     Remove,
     Retire { index: u32, other: Option<bool> },
+    Enter { index: u32, other: Option<bool> },
     Report { index: u32, other: bool, who: Who, of_earlier_life: bool, steps: Vec<Step> },
     Fail { count: u32, other: bool, error: usize, of_earlier_attempt: bool },
     Converge,
@@ -85,6 +87,7 @@ fn any_move() -> impl Strategy<Value = Move> {
         3 => (0..5_u32).prop_map(|instances| Move::Update { instances }),
         1 => Just(Move::Remove),
         2 => (0..5_u32, proptest::option::of(other)).prop_map(|(index, other)| Move::Retire { index, other }),
+        2 => (0..5_u32, proptest::option::of(other)).prop_map(|(index, other)| Move::Enter { index, other }),
         16 => report.prop_map(|(index, other, who, of_earlier_life, steps)| {
             Move::Report { index, other, who, of_earlier_life, steps }
         }),
@@ -135,6 +138,11 @@ impl World {
             Move::Remove => return Some(Command::Remove),
             Move::Retire { index, other } => {
                 return Some(Command::Retire { index: *index, definition_id: other.map(definition) });
+            }
+            Move::Enter { index, other } => {
+                let (definition_id, exec) =
+                    (other.map(definition), Exec { path: "sh".into(), ..Exec::default() });
+                return Some(Command::Enter { index: *index, definition_id, exec });
             }
             Move::Report { index, other, who, of_earlier_life, steps } => {
                 let place = Place::new(*index, definition(*other));
@@ -217,6 +225,7 @@ impl World {
             | Command::Steer(_)
             | Command::Remove
             | Command::Retire { .. }
+            | Command::Enter { .. }
             | Command::Evict(_)
             | Command::Fail(_)
             | Command::Unanswered { .. }
@@ -341,6 +350,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. }
+        | Command::Enter { .. }
         | Command::Evict(_)
         | Command::Unanswered { .. }
         | Command::Retry(_) => {
@@ -441,6 +451,8 @@ fn asks_once(world: &World, command: &Command) -> bool {
         | Command::Converge => true,
         // What was asked to stop is no victim any more: that is refused.
         Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) | Command::Evict(_) => false,
+        // Each asks for a program of its own.
+        Command::Enter { .. } => false,
         Command::Retire { index, definition_id } => {
             let slot =
                 world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use schemas::action::{Action, ChecksumAlgorithm, Secret, Variable};
 use schemas::attributes::AttributeName;
 use schemas::definition::{Network, Overflow, Overlap, PayloadRule, Placement};
+use schemas::exec::Exec;
 use schemas::isolation::Wall;
 use schemas::names::{
     CellId, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, PlacementTag,
@@ -382,6 +383,20 @@ pub(crate) struct LrpRetire {
     index: u32,
     /// Of which definition; left out: of the active one, if there are several at the index.
     definition_id: Option<DefinitionId>,
+}
+
+/// The program that is run in the container of an instance.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InstanceExec {
+    /// Of which process.
+    process_guid: ProcessGuid,
+    /// Which of its instances.
+    index: u32,
+    /// Of which definition; left out: of the active one, if there are several at the index.
+    definition_id: Option<DefinitionId>,
+    /// What is run.
+    exec: Exec,
 }
 
 /// The evaluation that is tried again now.

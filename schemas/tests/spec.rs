@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use schemas::action::Action;
 use schemas::definition::Placement;
+use schemas::exec::Exec;
 use schemas::limits;
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdatePolicy,
@@ -13,6 +14,7 @@ use schemas::spec::{self, ClientCommand, Item, client_command};
 use serde_json::{Value, json};
 
 use crate::given::{any_lrp, any_name, any_task, any_update, domain};
+use crate::golden::exec;
 
 /// The bad fields as `path: problem`, in order.
 fn named(refusal: &Refusal) -> Vec<String> {
@@ -518,7 +520,7 @@ fn a_bad_body_is_named() {
             "",
             "{}",
             ".: is not a command: use one of lrp.desire, lrp.update, lrp.activate, lrp.restart, lrp.pause, \
-            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, lrp.retry, task.desire, task.cancel, task.resolve, task.retry, \
+            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, lrp.retry, instance.exec, task.desire, task.cancel, task.resolve, task.retry, \
             periodic.desire, periodic.update, periodic.pause, periodic.resume, periodic.launch, periodic.remove, \
             parameterised.desire, parameterised.update, parameterised.dispatch, parameterised.withdraw, parameterised.remove, domain.upsert",
         ),
@@ -617,6 +619,8 @@ proptest! {
             ClientCommand::LrpRemove { process_guid: process_guid.clone() },
             ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: Some(lrp.definition_id.clone()) },
             ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: None },
+            ClientCommand::InstanceExec { process_guid: process_guid.clone(), index, definition_id: None, exec: exec() },
+            ClientCommand::InstanceExec { process_guid: process_guid.clone(), index, definition_id: Some(lrp.definition_id.clone()), exec: Exec { path: "env".into(), ..Exec::default() } },
             ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update.clone(), definition },
             ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update, definition: None },
             ClientCommand::LrpActivate { process_guid: process_guid.clone(), definition_id },
@@ -650,5 +654,31 @@ proptest! {
         body[at] = byte;
         drop(ask("lrp", "desire", &body));
         drop(ask("task", "desire", &body[..at]));
+    }
+}
+
+#[test]
+fn a_program_that_is_run_in_a_container_is_one_that_can_be_run() {
+    let ask = |exec: Value| {
+        let message = json!({"body": {"process_guid": "a", "index": 0, "exec": exec}}).to_string();
+        client_command("instance", "exec", &domain("apps"), message.as_bytes())
+    };
+    let bytes = |bytes: usize| ask(json!({"path": "sh", "args": ["x".repeat(bytes)]}));
+    assert!(bytes(limits::EXEC_BYTES - "sh".len() - 1).is_ok());
+    let size = json!({"rows": 0, "columns": 80});
+    let bad = [
+        (ask(json!({"path": ""})), "body.exec.path: must name a program"),
+        (ask(json!({"path": "sh", "args": ["a\0b"]})), "body.exec.args[0]: must not contain NUL"),
+        (
+            ask(json!({"path": "sh", "terminal": {"kind": "x y", "size": size}})),
+            "body.exec.terminal.kind: must be what TERM says, as xterm: visible signs of ASCII",
+        ),
+        (
+            bytes(limits::EXEC_BYTES - "sh".len()),
+            "body.exec: has 8193 bytes of path and arguments, more than 8192: give the rest on the standard input",
+        ),
+    ];
+    for (answer, problem) in bad {
+        assert!(named(&answer.unwrap_err()).contains(&problem.to_owned()), "{problem}");
     }
 }

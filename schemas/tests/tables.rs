@@ -8,6 +8,7 @@ use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Event, Stamp};
 use schemas::evaluation::{self, Begin, Canceled, Duty, Status, Trigger};
+use schemas::exec::Exec;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
@@ -577,6 +578,33 @@ fn an_index_and_perhaps_a_definition_name_the_records_that_the_table_says() {
             }
         }
     }
+}
+
+#[test]
+fn a_program_is_run_in_what_is_running_alone() {
+    let c1 = instance(1, "c1");
+    let exec = Exec { path: "sh".into(), ..Exec::default() };
+    let enter = |index| Command::Enter { index, definition_id: None, exec: exec.clone() };
+    let mut story = Story::desired(1);
+    let refused = |story: &mut Story, why: &str| {
+        let refusal = story.ask(&enter(0)).unwrap_err();
+        assert_eq!(refusal.code, Code::InvalidStateTransition);
+        let told = format!("instance 0 {why}: a program can be run in one that is RUNNING");
+        assert_eq!(refusal.message, told);
+    };
+    refused(&mut story, "is UNCLAIMED");
+    story.tell(&c1, actual::Command::Claim { placement: None });
+    refused(&mut story, "is CLAIMED");
+    story.tell(&c1, start());
+    let before = story.process.clone();
+    let entered = actual::Event::Entered { place: web(0), by: c1.clone(), exec: Box::new(exec.clone()) };
+    assert_eq!(story.ask(&enter(0)), Ok(vec![Event::Actual(entered)]));
+    let changed =
+        |process: Option<Process>| process.map(|process| process.slots_at(0).cloned().collect::<Vec<_>>());
+    assert_eq!(changed(story.process.clone()), changed(before), "nothing of the instance changes");
+    assert_eq!(story.ask(&enter(7)).unwrap_err().code, Code::ResourceNotFound);
+    story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
+    refused(&mut story, "is being stopped");
 }
 
 #[test]

@@ -170,6 +170,8 @@ fn bbs_publishes() -> Vec<String> {
         RepVerb::Logs,
         RepVerb::Health,
         RepVerb::Files,
+        RepVerb::Enter,
+        RepVerb::Talk,
     ];
     let answered = [
         InboxKind::Client,

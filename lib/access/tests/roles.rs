@@ -67,7 +67,9 @@ fn every_order_and_every_command_is_somebodys_to_give() {
     let (domain, name) = (Domain::new("d").unwrap(), ClientName::new("n").unwrap());
     let of_client =
         ClientVerb::ALL.map(|verb| BusSubject::Client(domain.clone(), name.clone(), verb).to_string());
-    for command in of_client.into_iter().chain([BusSubject::Seal(domain.clone(), name.clone()).to_string()]) {
+    let beside =
+        [BusSubject::Seal(domain.clone(), name.clone()), BusSubject::Talk(domain.clone(), name.clone())];
+    for command in of_client.into_iter().chain(beside.map(|subject| subject.to_string())) {
         let givers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &command)).collect();
         assert_eq!(givers, [Role::Client(domain.clone(), name.clone())], "{command}");
         assert!(hears(&Role::Bbs, &command), "{command}");

@@ -31,6 +31,7 @@ mod commands;
 mod decision;
 mod error;
 mod events;
+mod exec;
 mod feed;
 pub mod limits;
 mod logs;

@@ -18,6 +18,12 @@ pub fn seal(domain: &Domain, name: &ClientName) -> String {
     BusSubject::Seal(domain.clone(), name.clone()).to_string()
 }
 
+/// The subject on which a client of a domain talks to a program that it has run.
+#[must_use]
+pub fn talk(domain: &Domain, name: &ClientName) -> String {
+    BusSubject::Talk(domain.clone(), name.clone()).to_string()
+}
+
 /// The subject on which an operator asks something of a cell.
 #[must_use]
 pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
@@ -58,6 +64,7 @@ mod tests {
         let refresh = ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: None };
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");
         assert_eq!(seal(&domain, &name), "muster.client.shop.ci.secret.seal");
+        assert_eq!(talk(&domain, &name), "muster.client.shop.ci.instance.talk");
         assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
         assert_eq!(preemption(&name), "muster.operator.ci.cluster.preemption");
         assert_eq!(set_aside(&name), "muster.operator.ci.journal.set-aside");

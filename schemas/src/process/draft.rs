@@ -15,6 +15,7 @@ use crate::desired::{self, Desired};
 use crate::entry::Event;
 use crate::evacuating::{self, Evacuating};
 use crate::evaluation::{self, Did, Duty, Evaluation, Left, Moved, Trigger};
+use crate::exec::Exec;
 use crate::key::{Place, Places};
 use crate::names::DefinitionId;
 use crate::preemption::{self, Eviction};
@@ -214,14 +215,46 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn retire(&mut self, index: u32, definition_id: Option<&DefinitionId>) -> Result<(), Refusal> {
-        let found = self.process.and_then(|process| process.find(index, definition_id));
-        let Some(slot) = found.filter(|slot| slot.actual.is_some()) else {
-            let of = definition_id.map_or_else(String::new, |id| format!(" of definition {id}"));
-            return Err(Refusal::not_found(format!("instance {index}{of}")));
-        };
-        self.end(vec![slot.place.clone()], Ended::Retired);
+        let (place, _) = self.instance(index, definition_id)?;
+        self.end(vec![place.clone()], Ended::Retired);
         self.settle(index, Trigger::Stop);
         Ok(())
+    }
+
+    /// A program is run in the container of an instance.
+    pub(super) fn enter(
+        &mut self,
+        index: u32,
+        definition_id: Option<&DefinitionId>,
+        exec: &Exec,
+    ) -> Result<(), Refusal> {
+        let (place, actual) = self.instance(index, definition_id)?;
+        let why = match &actual.state {
+            State::Running { by, stopping: false, .. } => {
+                let (place, by, exec) = (place.clone(), by.clone(), Box::new(exec.clone()));
+                self.record(actual::Event::Entered { place, by, exec });
+                return Ok(());
+            }
+            State::Running { stopping: true, .. } => "is being stopped",
+            State::Claimed { .. } => "is CLAIMED",
+            State::Unclaimed { .. } => "is UNCLAIMED",
+            State::Crashed { .. } => "is CRASHED",
+        };
+        let why = format!("instance {index} {why}: a program can be run in one that is RUNNING");
+        Err(Refusal::new(Code::InvalidStateTransition, why))
+    }
+
+    /// The instance that a client means.
+    fn instance(
+        &self,
+        index: u32,
+        definition_id: Option<&DefinitionId>,
+    ) -> Result<(&'a Place, &'a Actual), Refusal> {
+        let found = self.process.and_then(|process| process.find(index, definition_id));
+        found.and_then(|slot| Some((&slot.place, slot.actual.as_ref()?))).ok_or_else(|| {
+            let of = definition_id.map_or_else(String::new, |id| format!(" of definition {id}"));
+            Refusal::not_found(format!("instance {index}{of}"))
+        })
     }
 
     /// Something more urgent gets the room of an instance: it stops, and is placed anew when it is gone.
@@ -522,6 +555,7 @@ fn join(last: &mut actual::Event, next: &actual::Event) -> bool {
             E::Created { .. }
             | E::Claimed { .. }
             | E::Started { .. }
+            | E::Entered { .. }
             | E::Crashed { .. }
             | E::PlacementFailed { .. }
             | E::Unclaimed { .. }

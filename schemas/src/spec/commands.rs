@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::policies::take_word;
 use super::{
-    Usual, definition_to_json, parameterised, periodic, take_freshness, take_lrp, take_new_definition,
+    Usual, definition_to_json, exec, parameterised, periodic, take_freshness, take_lrp, take_new_definition,
     take_task, take_update, task_to_json, to_json, update_to_json, with,
 };
 use crate::Timestamp;
@@ -14,6 +14,7 @@ use crate::bus::ClientVerb;
 use crate::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
 };
+use crate::exec::Exec;
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
@@ -27,7 +28,6 @@ use crate::subject::Position;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there are few, and each lives until it is decided")]
 pub enum ClientCommand {
     /// `lrp.desire`: a process shall run.
     LrpDesire(Box<DesiredLrp>),
@@ -81,6 +81,17 @@ pub enum ClientCommand {
         process_guid: ProcessGuid,
         /// Which of its evaluations.
         evaluation: EvaluationId,
+    },
+    /// `instance.exec`: a program is run in the container of an instance.
+    InstanceExec {
+        /// Of which process.
+        process_guid: ProcessGuid,
+        /// Which of its instances.
+        index: u32,
+        /// Of which definition; none: of the active one, if there are several at the index.
+        definition_id: Option<DefinitionId>,
+        /// What is run.
+        exec: Exec,
     },
     /// `task.desire`: a task shall run once.
     TaskDesire(Box<DesiredTask>),
@@ -161,7 +172,7 @@ pub enum PeriodicAsk {
 pub(super) type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
-const COMMANDS: [(&str, Read); 26] = [
+const COMMANDS: [(&str, Read); 27] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
     ("lrp.activate", take_lrp_activate),
@@ -172,6 +183,7 @@ const COMMANDS: [(&str, Read); 26] = [
     ("lrp.remove", take_lrp_remove),
     ("lrp.retire", take_lrp_retire),
     ("lrp.retry", take_lrp_retry),
+    ("instance.exec", exec::take),
     ("task.desire", take_task_desire),
     ("task.cancel", take_task_cancel),
     ("task.resolve", take_task_resolve),
@@ -422,6 +434,7 @@ impl ClientCommand {
             Self::LrpRemove { .. } => ClientVerb::LrpRemove,
             Self::LrpRetire { .. } => ClientVerb::LrpRetire,
             Self::LrpRetry { .. } => ClientVerb::LrpRetry,
+            Self::InstanceExec { .. } => ClientVerb::InstanceExec,
             Self::TaskDesire(_) => ClientVerb::TaskDesire,
             Self::TaskCancel { .. } => ClientVerb::TaskCancel,
             Self::TaskResolve { .. } => ClientVerb::TaskResolve,
@@ -473,6 +486,7 @@ impl ClientCommand {
             | Self::LrpRemove { .. }
             | Self::LrpRetire { .. }
             | Self::LrpRetry { .. }
+            | Self::InstanceExec { .. }
             | Self::TaskRetry { .. }
             | Self::TaskCancel { .. }
             | Self::TaskResolve { .. } => None,
@@ -507,9 +521,10 @@ impl ClientCommand {
                 named("process_guid", process_guid.as_str())
             }
             Self::LrpRetire { process_guid, index, definition_id } => {
-                let body = with(named("process_guid", process_guid.as_str()), "index", (*index).into());
-                let id = definition_id.as_ref().map(|id| id.as_str().into());
-                id.map_or(body.clone(), |id| with(body, "definition_id", id))
+                instance_to_json(process_guid, *index, definition_id.as_ref())
+            }
+            Self::InstanceExec { process_guid, index, definition_id, exec } => {
+                exec::with_exec(instance_to_json(process_guid, *index, definition_id.as_ref()), exec)
             }
             Self::LrpRetry { process_guid, evaluation } => {
                 let body = named("process_guid", process_guid.as_str());
@@ -545,4 +560,12 @@ impl ClientCommand {
             }
         }
     }
+}
+
+/// An instance, as commands name it.
+fn instance_to_json(process_guid: &ProcessGuid, index: u32, definition_id: Option<&DefinitionId>) -> Value {
+    let body = with(Value::Object(Map::new()), "process_guid", process_guid.as_str().into());
+    let body = with(body, "index", index.into());
+    let id = definition_id.map(|id| id.as_str().into());
+    id.map_or(body.clone(), |id| with(body, "definition_id", id))
 }

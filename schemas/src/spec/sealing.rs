@@ -67,6 +67,7 @@ impl ClientCommand {
             | Self::LrpRemove { .. }
             | Self::LrpRetire { .. }
             | Self::LrpRetry { .. }
+            | Self::InstanceExec { .. }
             | Self::TaskCancel { .. }
             | Self::TaskResolve { .. }
             | Self::TaskRetry { .. }

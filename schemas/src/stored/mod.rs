@@ -240,6 +240,7 @@ impl Event {
         "actual.unclaimed.v1",
         "actual.stop_requested.v1",
         "actual.removed.v1",
+        "actual.entered.v1",
         "evacuating.set.v1",
         "evacuating.removed.v1",
         "rollout.started.v1",

@@ -13,6 +13,7 @@ use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Sandbox, Variable};
 use super::rollout::Policies;
 use crate::definition::Ports;
+use crate::exec::Exec;
 use crate::isolation::Isolation;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
 use crate::rank::Priority;
@@ -334,6 +335,18 @@ pub enum Actual {
         /// Why.
         cause: Ended,
     },
+    /// A client has a program run in the container of one that runs.
+    #[serde(rename = "entered.v1")]
+    EnteredV1 {
+        /// Which.
+        index: u32,
+        /// The definition.
+        definition_id: DefinitionId,
+        /// The container.
+        by: Instance,
+        /// What is run.
+        exec: Box<Exec>,
+    },
 }
 
 /// Whether and when a crashed instance is restarted.
@@ -485,6 +498,9 @@ impl Mirror<actual::Event> for Actual {
             Self::RemovedV1 { indices, definition_id, cause } => {
                 Event::Removed { places: Places { indices, definition_id }, cause: cause.mirror() }
             }
+            Self::EnteredV1 { index, definition_id, by, exec } => {
+                Event::Entered { place: Place { index, definition_id }, by: by.mirror(), exec }
+            }
         }
     }
 }
@@ -501,6 +517,9 @@ impl Mirror<Actual> for actual::Event {
             }
             Self::Started { place: Place { index, definition_id }, by, net, isolation } => {
                 Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror(), isolation }
+            }
+            Self::Entered { place: Place { index, definition_id }, by, exec } => {
+                Actual::EnteredV1 { index, definition_id, by: by.mirror(), exec }
             }
             Self::Crashed {
                 place: Place { index, definition_id },
@@ -638,6 +657,7 @@ impl Actual {
             actual::Event::Unclaimed { .. } => "actual.unclaimed.v1",
             actual::Event::StopRequested { .. } => "actual.stop_requested.v1",
             actual::Event::Removed { .. } => "actual.removed.v1",
+            actual::Event::Entered { .. } => "actual.entered.v1",
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use projections::{Observed, Picture};
 use schemas::action::Secret;
 use schemas::container::Epoch;
-use schemas::message::{Beat, Dismiss, Done, RepOrder, Reported, Stop};
+use schemas::message::{Beat, Dismiss, Done, Enter, RepOrder, Reported, Stop};
 use schemas::names::{CellId, ClusterId, Domain, EntryId, TaskGuid};
 use schemas::query::{MalformedEntry, RecordsAnswer};
 use schemas::subject::{Position, Subject};
@@ -52,6 +52,8 @@ pub enum Effect {
     Stop(CellId, Stop),
     /// Tell a rep to cancel tasks.
     Cancel(CellId, Stop),
+    /// Tell a rep to run a program for a client in a container.
+    Enter(CellId, Enter),
     /// Ask a rep whether it is there.
     Probe(CellId, RepOrder),
     /// Tell a rep to evacuate its cell. What it answers is a sign of life.

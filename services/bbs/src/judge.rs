@@ -420,6 +420,7 @@ impl Batch<'_> {
                     | process::Command::Steer(_)
                     | process::Command::Remove
                     | process::Command::Retire { .. }
+                    | process::Command::Enter { .. }
                     | process::Command::Evict(_)
                     | process::Command::Fail(_)
                     | process::Command::Unanswered { .. }

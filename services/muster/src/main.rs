@@ -452,6 +452,7 @@ mod tests {
         ("instance show web/0", Checks),
         ("instance logs web/0", Checks),
         ("instance files web/0", Checks),
+        ("instance exec web/0 -- true", Checks),
         ("instance stop web/0", Checks),
         ("task run f", Fills),
         ("task plan f", Fills),

@@ -78,6 +78,7 @@ impl Asked {
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRetry { .. }
+            | ClientCommand::InstanceExec { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
@@ -161,6 +162,7 @@ impl Wanted {
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRetry { .. }
+            | ClientCommand::InstanceExec { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
@@ -209,6 +211,7 @@ pub fn desired<'a>(
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRetry { .. }
+            | ClientCommand::InstanceExec { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)

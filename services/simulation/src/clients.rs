@@ -361,6 +361,7 @@ impl Cluster {
             ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::LrpRetry { .. }
+            | ClientCommand::InstanceExec { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::PeriodicDesire(_)
@@ -480,6 +481,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
         | ClientCommand::LrpRetry { process_guid, .. }
+        | ClientCommand::InstanceExec { process_guid, .. }
         | ClientCommand::LrpRetire { process_guid, .. } => described(process_guid),
         ClientCommand::TaskDesire(desired) => {
             ClientCommand::TaskCancel { task_guid: desired.task_guid.clone() }
@@ -530,6 +532,9 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::LrpSteer { process_guid, steer } => format!("{process_guid} {steer:?}"),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
         ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),
+        ClientCommand::InstanceExec { process_guid, index, exec, .. } => {
+            format!("{} in {process_guid}/{index}", exec.path)
+        }
         ClientCommand::LrpRetry { process_guid, evaluation } => format!("{process_guid} {evaluation}"),
         ClientCommand::TaskRetry { task_guid, evaluation } => format!("{task_guid} {evaluation}"),
         ClientCommand::TaskDesire(desired) => desired.task_guid.to_string(),

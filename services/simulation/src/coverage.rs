@@ -109,6 +109,7 @@ situations! {
     CrashLimit "a crash is one too many to restart at once",
     RestartDeclined "a crash is one that the restart policy declines to restart",
     OlderLifeRefused "a report of an earlier life is refused",
+    ContainerEntered "a client has a program run in the container of an instance",
     OrphanAdopted "a running container makes the record that was missing",
     UnwantedTold "a cell tells of what somebody removed or scaled away",
     RolloutBegun "a rollout begins",

@@ -71,6 +71,7 @@ impl Cluster {
             E::Dismiss(cell, _) => {
                 self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
             }
+            E::Enter(cell, _) => self.tell(|| format!("{node} tells {cell} to run a program")),
             E::Beat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body, domain: _ } => {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);

@@ -57,6 +57,7 @@ fn append(effect: &Effect) -> Option<Stored> {
         | Effect::Show { .. }
         | Effect::Stop(..)
         | Effect::Cancel(..)
+        | Effect::Enter(..)
         | Effect::Probe(..)
         | Effect::Evacuate(..)
         | Effect::Uncordon(..)

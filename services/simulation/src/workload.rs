@@ -8,6 +8,7 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
     Overflow, Overlap, PayloadRule, Placement, Routes, TaskDefinition,
 };
+use schemas::exec::Exec;
 use schemas::names::{
     DefinitionId, DispatchKey, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, Stack, TaskGuid,
 };
@@ -92,6 +93,8 @@ pub enum Ask {
     Remove(ProcessGuid),
     /// An instance shall stop, and another take its place.
     Retire(ProcessGuid, u32),
+    /// A program is run in the container of this instance.
+    Enter(ProcessGuid, u32),
     /// A task.
     Run {
         /// Its guid.
@@ -374,6 +377,7 @@ impl Ask {
                 let (process_guid, index) = (process.clone(), *index);
                 ClientCommand::LrpRetire { process_guid, index, definition_id: None }
             }
+            Self::Enter(process, index) => entered(process.clone(), *index),
             Self::Run { task, work, owner, queue } => {
                 ClientCommand::TaskDesire(Box::new(desired_task(task, domain, work, *owner, *queue)))
             }
@@ -582,6 +586,11 @@ pub fn domain() -> Domain {
     Domain::new("apps").expect("a name")
 }
 
+fn entered(process_guid: ProcessGuid, index: u32) -> ClientCommand {
+    let exec = Exec { path: "scripted".into(), ..Exec::default() };
+    ClientCommand::InstanceExec { process_guid, index, definition_id: None, exec }
+}
+
 /// Another domain, whose client uses the same names.
 #[must_use]
 pub fn other_domain() -> Domain {
@@ -624,6 +633,7 @@ fn request(rng: &mut Rng, clients: Clients) -> Act {
         6 | 7 => Ask::Scale { process, instances: u32_below(rng, 5) },
         8 | 9 => Ask::Remove(process),
         10 | 11 => Ask::Retire(process, u32_below(rng, 3)),
+        21 if rng.chance(500) => Ask::Enter(process, u32_below(rng, 2)),
         21 => Ask::Describe { process, text: format!("said{}", rng.below(3)) },
         12..=15 => task_request(rng, task),
         16 | 17 => Ask::Cancel(task),

@@ -45,6 +45,12 @@ pub(super) fn judge(
             }
             steps(before, &command, by, Step::Start).or_else(|| speaks(by, decision))
         }
+        actual::Event::Entered { by, .. } => {
+            let runs = before.is_some_and(|lrp| lrp.runs_on() && lrp.holder() == Some(by));
+            (!runs).then(|| {
+                format!("a program is run in container {}, which does not run there", by.instance_guid)
+            })
+        }
         actual::Event::Crashed { by, reason, exit_status, crash_count, .. } => {
             let command = Command::Crash { reason: reason.clone(), exit_status: *exit_status };
             steps(before, &command, by, Step::Crash)

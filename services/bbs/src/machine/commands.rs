@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::bus::OperatorVerb;
+use schemas::bus::{ClientVerb, OperatorVerb};
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
 use schemas::limits::{BATCH, EVICTIONS};
@@ -10,7 +10,7 @@ use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementO
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::preemption::Eviction;
 use schemas::spec::{ClientCommand, PeriodicAsk};
-use schemas::{Code, Refusal, cell, cluster, parameterised, periodic, process, request, task};
+use schemas::{BadField, Code, Refusal, cell, cluster, parameterised, periodic, process, request, task};
 
 use super::{Bbs, MOST_QUEUED, not_leading};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
@@ -69,6 +69,7 @@ impl Bbs {
         envelope: Envelope,
         command: ClientCommand,
     ) -> Result<(), Refusal> {
+        check_named(&envelope, &command)?;
         self.requesters.admit(&domain, &client, requester)?;
         let digest = envelope.request_id.is_some().then(|| command.digest());
         let actor = Actor::Client { domain, name: client };
@@ -190,6 +191,15 @@ impl Bbs {
     }
 }
 
+/// A program that is run for a client is named by the request: nobody can talk to one without.
+fn check_named(envelope: &Envelope, command: &ClientCommand) -> Result<(), Refusal> {
+    if envelope.request_id.is_none() && command.verb() == ClientVerb::InstanceExec {
+        let problem = "is missing: the client talks to the program by it".to_owned();
+        return Err(Refusal::invalid(vec![BadField { field: "envelope.request_id".into(), problem }]));
+    }
+    Ok(())
+}
+
 /// What could not be placed, of which life.
 fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
     match outcome {
@@ -246,6 +256,9 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::LrpRetire { process_guid, index, definition_id } => {
             process(process_guid, process::Command::Retire { index, definition_id })
         }
+        ClientCommand::InstanceExec { process_guid, index, definition_id, exec } => {
+            process(process_guid, process::Command::Enter { index, definition_id, exec })
+        }
         ClientCommand::LrpRetry { process_guid, evaluation } => {
             process(process_guid, process::Command::Retry(evaluation))
         }
@@ -261,15 +274,7 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::PeriodicUpdate(desired) => {
             periodic(desired.periodic_guid.clone(), periodic::Command::Update(desired))
         }
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => periodic(
-            periodic_guid,
-            match ask {
-                PeriodicAsk::Pause => periodic::Command::Pause,
-                PeriodicAsk::Resume => periodic::Command::Resume,
-                PeriodicAsk::Launch => periodic::Command::Launch,
-                PeriodicAsk::Remove => periodic::Command::Remove,
-            },
-        ),
+        ClientCommand::PeriodicAsk { periodic_guid, ask } => periodic(periodic_guid, of_periodic(ask)),
         ClientCommand::ParameterisedDesire(desired) => {
             parameterised(desired.parameterised_guid.clone(), parameterised::Command::Desire(desired))
         }
@@ -288,6 +293,15 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::DomainUpsert { domain, ttl_ms } => {
             AggregateCommand::Refresh(domain, ttl_ms.map(Duration::from_millis))
         }
+    }
+}
+
+const fn of_periodic(ask: PeriodicAsk) -> periodic::Command {
+    match ask {
+        PeriodicAsk::Pause => periodic::Command::Pause,
+        PeriodicAsk::Resume => periodic::Command::Resume,
+        PeriodicAsk::Launch => periodic::Command::Launch,
+        PeriodicAsk::Remove => periodic::Command::Remove,
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use projections::{Change, Due, WorkRef};
 use schemas::actual::{self, Actual};
 use schemas::container::{Epoch, Instance, WorkKey};
-use schemas::entry::{Aggregate, Event};
-use schemas::message::Stop;
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::exec::Exec;
+use schemas::message::{Enter, Stop};
 use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, TaskGuid};
 use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
@@ -58,6 +59,7 @@ impl Bbs {
                     self.gather_stop_of_successor(&ActualLrpKey::new(guid.clone(), place.clone()), stops);
                 }
             }
+            Event::Actual(actual::Event::Entered { by, exec, .. }) => self.let_in(decision, by, exec),
             Event::Task(event) => {
                 self.react_to_task(decision, event);
                 self.launch_what_waits(decision, event);
@@ -77,6 +79,23 @@ impl Bbs {
             | Event::Cluster(_) => {}
             Event::Parameterised(event) => self.react_to_parameterised(decision, event),
         }
+    }
+
+    /// A client was let into a container: its rep runs the program. An order that is lost is not given again, for its client
+    /// waits for it.
+    fn let_in(&mut self, decision: &Decision, by: &Instance, exec: &Exec) {
+        let (Actor::Client { domain, name }, Some(request_id)) = (&decision.actor, &decision.request_id)
+        else {
+            return;
+        };
+        let enter = Enter {
+            domain: domain.clone(),
+            client: name.clone(),
+            request_id: request_id.clone(),
+            instance_guid: by.instance_guid,
+            exec: exec.clone(),
+        };
+        self.emit(Effect::Enter(by.cell_id.clone(), enter));
     }
 
     /// A parameterised task is another one: if more of its tasks may run, what waits may be launched.
@@ -348,6 +367,7 @@ fn taken_by(event: &Event) -> Option<&Instance> {
         Event::Desired(_)
         | Event::Actual(
             actual::Event::Created { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use projections::cluster_log::Positions;
 use schemas::container::Epoch;
 use schemas::entry::Event;
-use schemas::message::{Envelope, Heartbeat, Report, Reports, Stop};
+use schemas::message::{Enter, Envelope, Heartbeat, Report, Reports, Stop};
 use schemas::names::{CellId, ClientName, EntryId, Ids, ServiceId, TaskGuid};
 use schemas::query::{ClusterRow, Filter, One};
 use schemas::spec::ClientCommand;
@@ -73,6 +73,7 @@ pub(crate) struct Scene {
     pub(crate) answers: BTreeMap<u64, Reply>,
     pub(crate) stops: Vec<(CellId, Stop)>,
     pub(crate) cancels: Vec<(CellId, Stop)>,
+    pub(crate) entered: Vec<(CellId, Enter)>,
     pub(crate) probes: Vec<CellId>,
     /// Other orders to reps.
     pub(crate) orders: Vec<(&'static str, CellId)>,
@@ -187,6 +188,7 @@ impl Scene {
             }
             Effect::Stop(cell, stop) => self.stops.push((cell, stop)),
             Effect::Cancel(cell, stop) => self.cancels.push((cell, stop)),
+            Effect::Enter(cell, enter) => self.entered.push((cell, enter)),
             Effect::Probe(cell, _) => {
                 self.probes.push(cell.clone());
                 let answer = self

@@ -629,11 +629,38 @@ pub(crate) enum InstanceVerb {
         #[arg(default_value = "", hide_default_value = true)]
         path: String,
     },
+    /// Run one more program in an instance's container, and end as it does
+    Exec(ExecArgs),
     /// Stop an instance; if it is still desired it starts again
     Stop {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
         id: String,
     },
+}
+
+/// A program that is to be run in the container of an instance.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+    pub(crate) id: String,
+    /// Give it a terminal [default: where the standard input and output are one]
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+    /// Give it none
+    #[arg(short = 'T', long, conflicts_with = "tty")]
+    pub(crate) no_tty: bool,
+    /// Give it nothing to read
+    #[arg(short = 'n', long)]
+    pub(crate) no_stdin: bool,
+    /// Who runs it [default: who runs the first program of the action]
+    #[arg(short, long, value_name = "USER[:GROUP]", default_value = "", hide_default_value = true)]
+    pub(crate) user: String,
+    /// Where it runs, below the work directory [default: where the first program of the action runs]
+    #[arg(short = 'w', long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
+    pub(crate) dir: String,
+    /// The program and its arguments: they are kept in the log, so what is secret is better read by the program
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<String>,
 }
 
 /// What can be done with tasks.

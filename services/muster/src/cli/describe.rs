@@ -11,6 +11,7 @@ use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::{self, Begin, Canceled, Trigger};
+use schemas::exec::Exec;
 use schemas::isolation::{Isolation, Level};
 use schemas::names::{DecisionId, DefinitionId};
 use schemas::parameterised::{self, WithdrawReason};
@@ -166,6 +167,9 @@ fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
             let reached = if addresses.is_empty() { String::new() } else { format!(" at {addresses}") };
             format!("{at}: running on {}{reached}{}", on(by, full), kept_apart(*isolation))
         }
+        actual::Event::Entered { by, exec, .. } => {
+            format!("{at}: runs {} on {}", command_line(exec), on(by, full))
+        }
         actual::Event::Crashed { by, reason, crash_count, restart, .. } => {
             let next = match restart {
                 Restart::AtOnce => String::new(),
@@ -179,6 +183,23 @@ fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
         actual::Event::StopRequested { cause, .. } => format!("{at}: asked to stop: {}", ended(*cause)),
         actual::Event::Removed { cause, .. } => format!("{at}: gone: {}", ended(*cause)),
     }
+}
+
+/// A program with its arguments, as a shell would be told of it.
+fn command_line(exec: &Exec) -> String {
+    let words = std::iter::once(&exec.path).chain(&exec.args);
+    let quoted: Vec<String> = words.map(|word| one_line(&quoted(word))).collect();
+    let user = if exec.user.is_empty() { String::new() } else { format!(" as {}", exec.user) };
+    format!("`{}`{user}", quoted.join(" "))
+}
+
+/// A word in quotes, if it would be something else without.
+fn quoted(word: &str) -> String {
+    let is_plain = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+".contains(sign);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 const fn unclaimed(cause: Unclaimed) -> &'static str {

@@ -237,6 +237,7 @@ pub(crate) fn container(event: &Event) -> Option<String> {
         Event::Actual(event) => match event {
             actual::Event::Claimed { by, .. }
             | actual::Event::Started { by, .. }
+            | actual::Event::Entered { by, .. }
             | actual::Event::Crashed { by, .. } => Some(by),
             actual::Event::Created { .. }
             | actual::Event::PlacementFailed { .. }

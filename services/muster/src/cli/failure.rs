@@ -55,12 +55,21 @@ pub(crate) struct Failure {
     pub(crate) fields: Vec<BadField>,
     /// What to do next.
     pub(crate) advice: Vec<String>,
+    /// The status of another program, which is that of this one; none: `exit` is.
+    pub(crate) program: Option<u8>,
 }
 
 impl Failure {
     /// A failure without advice.
     pub(crate) fn new(exit: Exit, code: &str, message: impl Into<String>) -> Self {
-        Self { exit, code: code.to_owned(), message: message.into(), fields: vec![], advice: vec![] }
+        Self {
+            exit,
+            code: code.to_owned(),
+            message: message.into(),
+            fields: vec![],
+            advice: vec![],
+            program: None,
+        }
     }
 
     /// The command line is wrong in a way that only this program can see.
@@ -81,6 +90,17 @@ impl Failure {
     /// Everything was said already: only the exit status is left.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self::new(exit, "", "")
+    }
+
+    /// Another program ended with this status, and this one ends so, too.
+    pub(crate) fn of_program(status: i32) -> Self {
+        let program = Some(u8::try_from(status).unwrap_or(u8::MAX));
+        Self { program, ..Self::silent(Exit::Failed) }
+    }
+
+    /// The status that the program ends with.
+    pub(crate) fn status(&self) -> u8 {
+        self.program.unwrap_or(self.exit as u8)
     }
 
     /// Whether there is nothing to say about it.
@@ -186,7 +206,7 @@ impl From<Refusal> for Failure {
             bad => format!("{bad} fields are bad"),
         };
         let advice = advice_on(code).map(str::to_owned).into_iter().collect();
-        Self { exit: exit_of(code), code: code.to_string(), message, fields, advice }
+        Self { fields, advice, ..Self::new(exit_of(code), &code.to_string(), message) }
     }
 }
 

@@ -13,7 +13,7 @@ use super::find::Found;
 use super::logs_of_all::{self, Line, Lines};
 use super::output::{self, Look, Output, note};
 use super::words::{age, one_line};
-use super::{ended, files, find, rows};
+use super::{ended, exec, files, find, rows};
 
 /// Why there may be no log.
 const LOG_IS_KEPT: &str = "a cell keeps the log of a container that was removed for a day, of the last 256 of them and 256 MiB: give its whole guid";
@@ -86,6 +86,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             show(client.logs(whose, follow), &id, output).await
         }
         InstanceVerb::Files { id, path } => files::show(&client, global, &id, &path, output).await,
+        InstanceVerb::Exec(args) => Box::pin(exec::run(&client, global, args)).await,
         InstanceVerb::Stop { id } => stop(&client, global, &id, output).await,
     }
 }

@@ -21,6 +21,7 @@ mod emptying;
 mod ended;
 mod evaluation;
 mod events;
+mod exec;
 pub(crate) mod failure;
 pub(crate) mod file;
 mod files;
@@ -88,7 +89,7 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
         Ok(()) => ExitCode::from(Exit::Done as u8),
         Err(failure) => {
             output::failed(&failure, global);
-            ExitCode::from(failure.exit as u8)
+            ExitCode::from(failure.status())
         }
     }
 }

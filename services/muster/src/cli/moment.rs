@@ -112,8 +112,8 @@ fn local(text: &str, zone: &TimeZone, now: Timestamp) -> Option<AsOf> {
 pub(crate) const fn of(command: &Command) -> Option<AsOf> {
     match command {
         Command::Lrp(verb) => of_lrp(verb),
-        Command::Instance(InstanceVerb::List { at, .. } | InstanceVerb::Show { at, .. })
-        | Command::Task(TaskVerb::List { at, .. } | TaskVerb::Show { at, .. })
+        Command::Instance(verb) => of_instance(verb),
+        Command::Task(TaskVerb::List { at, .. } | TaskVerb::Show { at, .. })
         | Command::Periodic(PeriodicVerb::List { at } | PeriodicVerb::Show { at, .. })
         | Command::Parameterised(ParameterisedVerb::List { at } | ParameterisedVerb::Show { at, .. })
         | Command::Domain(DomainVerb::List { at })
@@ -126,9 +126,6 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         Command::Diff { .. }
         // It looks into tables of its own.
         | Command::Sql { .. }
-        | Command::Instance(
-            InstanceVerb::Logs { .. } | InstanceVerb::Files { .. } | InstanceVerb::Stop { .. },
-        )
         | Command::Task(
             TaskVerb::Run { .. }
             | TaskVerb::Plan { .. }
@@ -182,6 +179,16 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Replay(_)
         | Command::DeadLetters(_)
         | Command::Completion { .. } => None,
+    }
+}
+
+const fn of_instance(verb: &InstanceVerb) -> Option<AsOf> {
+    match verb {
+        InstanceVerb::List { at, .. } | InstanceVerb::Show { at, .. } => at.as_of,
+        InstanceVerb::Logs { .. }
+        | InstanceVerb::Files { .. }
+        | InstanceVerb::Exec(_)
+        | InstanceVerb::Stop { .. } => None,
     }
 }
 

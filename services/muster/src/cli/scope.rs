@@ -41,6 +41,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             InstanceVerb::Show { .. }
             | InstanceVerb::Logs { .. }
             | InstanceVerb::Files { .. }
+            | InstanceVerb::Exec(_)
             | InstanceVerb::Stop { .. },
         )
         | Command::Task(

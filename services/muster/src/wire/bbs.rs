@@ -546,6 +546,7 @@ impl Driver {
             | Effect::Answer { .. }
             | Effect::Stop(..)
             | Effect::Cancel(..)
+            | Effect::Enter(..)
             | Effect::Probe(..)
             | Effect::Evacuate(..)
             | Effect::Uncordon(..)
@@ -588,6 +589,9 @@ impl Driver {
             }
             Effect::Cancel(cell, cancel) => {
                 self.services.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
+            }
+            Effect::Enter(cell, enter) => {
+                self.services.tell(&BusSubject::Rep(cell, RepVerb::Enter).to_string(), &enter).await;
             }
             Effect::Probe(cell, order) => {
                 let answer = self.order(&cell, RepVerb::State, order).await;

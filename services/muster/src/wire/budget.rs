@@ -32,12 +32,13 @@ impl Budgets {
         }
     }
 
-    /// Admits what changes something, under the name that its subject proves.
+    /// Admits what changes something, or is said to a program, under the name that its subject proves.
     pub(super) fn admit_command(&self, subject: &BusSubject) -> Result<Ticket, Refusal> {
         let (budget, name) = match subject {
             BusSubject::Client(domain, client, _) | BusSubject::Seal(domain, client) => {
                 (&self.commands, format!("client.{domain}.{client}"))
             }
+            BusSubject::Talk(domain, client) => (&self.polls, format!("client.{domain}.{client}")),
             BusSubject::Operator(operator, _) => (&self.commands, format!("operator.{operator}")),
             BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
                 (&self.services, format!("rep.{cell}"))

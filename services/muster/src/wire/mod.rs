@@ -43,4 +43,5 @@ pub(crate) mod projector;
 mod reading;
 pub(crate) mod rep;
 pub(crate) mod setting_aside;
+mod talks;
 pub(crate) mod watching;

@@ -9,9 +9,10 @@ use executor::process::FilesError;
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
+use schemas::exec::Talking;
 use schemas::health::ContainerHealth;
 use schemas::limits::GRACE_MS;
-use schemas::message::{Attach, Beat, Dismiss, Done, Leave, Perform, RepOrder, Reported, Stop};
+use schemas::message::{Attach, Beat, Dismiss, Done, Enter, Leave, Perform, RepOrder, Reported, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Files, Logs, ReadFiles, ReadLogs, Show};
 use schemas::refusal::BadField;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
 use super::drive::{begin, drive};
+use super::talks::Talks;
 use super::watching::rep::{RepOnlooker, RepWatch};
 use crate::error::chain;
 
@@ -54,6 +56,8 @@ struct Driver {
     folder: FolderId,
     services: Services,
     containers: Containers,
+    /// Programs that clients have run in its containers.
+    talks: Talks,
     inputs: mpsc::Sender<Input>,
     waiting: Waiting<(ReplyTo, Form)>,
     /// Why the machine is stopped, if not because the program is.
@@ -84,6 +88,7 @@ pub(crate) async fn run(
             folder: settings.folder,
             services: Services::new(bus.clone()),
             containers: containers.clone(),
+            talks: Talks::default(),
             inputs: inputs.clone(),
             waiting: Waiting::default(),
             end: OnceLock::new(),
@@ -269,6 +274,16 @@ impl Driver {
             }
             RepVerb::Files => {
                 self.read(incoming, |driver, asked: ReadFiles| async move { driver.read_files(asked).await });
+                None
+            }
+            RepVerb::Enter => {
+                if let Ok((enter, _)) = codec::decode::<Enter>(&incoming.payload) {
+                    self.talks.enter(&self.containers, enter);
+                }
+                None
+            }
+            RepVerb::Talk => {
+                self.read(incoming, |driver, said: Talking| async move { driver.talks.talk(said).await });
                 None
             }
         };

@@ -48,6 +48,7 @@ mod dispatch;
 mod doctor;
 mod documents;
 mod ended;
+mod exec;
 mod feed;
 mod files;
 mod lost;

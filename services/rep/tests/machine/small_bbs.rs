@@ -78,6 +78,7 @@ impl SmallBbs {
             | process::Command::Steer(_)
             | process::Command::Remove
             | process::Command::Retire { .. }
+            | process::Command::Enter { .. }
             | process::Command::Evict(_)
             | process::Command::Fail(_)
             | process::Command::Unanswered { .. }

@@ -543,7 +543,7 @@ impl Records {
             actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. } => {
                 self.holder = Some(by.cell_id.clone());
             }
-            actual::Event::PlacementFailed { .. } => {}
+            actual::Event::Entered { .. } | actual::Event::PlacementFailed { .. } => {}
             actual::Event::Removed { .. } => {
                 self.instance = false;
                 self.holder = None;

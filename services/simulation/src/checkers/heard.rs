@@ -147,6 +147,7 @@ pub(super) fn thing(command: &ClientCommand) -> Thing {
         | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
         | ClientCommand::LrpRetry { process_guid, .. }
+        | ClientCommand::InstanceExec { process_guid, .. }
         | ClientCommand::LrpRetire { process_guid, .. } => Thing::Process(process_guid.clone()),
         ClientCommand::TaskDesire(task) => Thing::Task(task.task_guid.clone()),
         ClientCommand::TaskCancel { task_guid }
@@ -191,6 +192,7 @@ fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
         | ClientCommand::LrpRetire { .. }
         | ClientCommand::LrpActivate { .. }
         | ClientCommand::LrpRetry { .. }
+        | ClientCommand::InstanceExec { .. }
         | ClientCommand::TaskRetry { .. }
         | ClientCommand::DomainUpsert { .. } => None,
     }

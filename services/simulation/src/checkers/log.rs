@@ -140,6 +140,7 @@ impl Log {
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRetry { .. }
+            | ClientCommand::InstanceExec { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::DomainUpsert { .. }
@@ -163,6 +164,7 @@ impl Log {
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRetry { .. }
+            | ClientCommand::InstanceExec { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }

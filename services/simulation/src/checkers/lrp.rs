@@ -722,6 +722,7 @@ impl Process {
                 Some((place, by))
             }
             actual::Event::Created { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
@@ -799,6 +800,7 @@ impl Process {
             }
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::StopRequested { .. }
@@ -927,6 +929,7 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::StopRequested { .. },

@@ -300,6 +300,7 @@ impl Checkers {
             | ClientCommand::LrpSteer { process_guid, .. }
             | ClientCommand::LrpRemove { process_guid }
             | ClientCommand::LrpRetry { process_guid, .. }
+            | ClientCommand::InstanceExec { process_guid, .. }
             | ClientCommand::LrpRetire { process_guid, .. } => {
                 self.world.process(process_guid).map(|process| process.version)
             }

@@ -118,6 +118,7 @@ fn of_bbs(effect: &bbs::Effect) -> Vec<(Kind, String)> {
         E::Evacuate(cell, _) => order("evacuate", cell),
         E::Uncordon(cell, _) => order("uncordon", cell),
         E::Dismiss(cell, _) => order("dismiss", cell),
+        E::Enter(cell, _) => order("enter", cell),
         E::Beat(_) => vec![(Kind::Beat, String::new())],
         E::Call { task, .. } => vec![(Kind::Callback, task.to_string())],
         // Each answers a question, or is said of what happened.

@@ -160,6 +160,7 @@ impl Before<'_> {
             actual::Event::Crashed { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }
             | actual::Event::StopRequested { .. }
             | actual::Event::Removed { .. } => None,

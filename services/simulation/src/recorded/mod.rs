@@ -191,6 +191,7 @@ fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<E
             | bbs::Effect::Show { .. }
             | bbs::Effect::Stop(..)
             | bbs::Effect::Cancel(..)
+            | bbs::Effect::Enter(..)
             | bbs::Effect::Probe(..)
             | bbs::Effect::Evacuate(..)
             | bbs::Effect::Uncordon(..)

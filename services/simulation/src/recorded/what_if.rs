@@ -330,6 +330,7 @@ impl Told {
             | actual::Event::PlacementFailed { explanation: None, .. }
             | actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::Removed { .. } => {}

@@ -71,7 +71,13 @@ impl Stage<'_> {
                 self.tell_bbs(bbs::Input::Called { task, epoch, called });
             }
             E::Halt(why) => self.halted = Some(why),
-            E::Dismiss(..) | E::Beat(_) | E::Feed { .. } | E::Leading(_) | E::SetAside(_) | E::Warn(_) => {}
+            E::Enter(..)
+            | E::Dismiss(..)
+            | E::Beat(_)
+            | E::Feed { .. }
+            | E::Leading(_)
+            | E::SetAside(_)
+            | E::Warn(_) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use crate::nodes::{Node, Shape, cell_id};
 use crate::plan::Act;
 
 /// The beginnings of everything that can happen.
-const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, run task, cancel, resolve, domain, evacuate, \
+const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, exec, run task, cancel, resolve, domain, evacuate, \
                      retry evaluation of, cordon, uncordon, forget, preemption on, preemption off, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, malformed entry, power cut or expect";
 

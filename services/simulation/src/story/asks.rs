@@ -74,6 +74,7 @@ pub(super) fn write(
         Ask::Steer(process, steer) => write!(f, "rollout {} {process}", rolling::name(*steer))?,
         Ask::Remove(process) => write!(f, "remove {process}")?,
         Ask::Retire(process, index) => write!(f, "retire {process}/{index}")?,
+        Ask::Enter(process, index) => write!(f, "exec {process}/{index}")?,
         Ask::Run { task, work, owner, queue } => {
             write!(f, "run task {task}{}", Options(work))?;
             if *owner != Owner::None {
@@ -93,9 +94,7 @@ pub(super) fn write(
                 Options(work)
             )?;
         }
-        Ask::OfPeriodic(periodic, ask) => {
-            write!(f, "{} periodic {periodic}", word_of(&PERIODIC_ASKS, ask))?;
-        }
+        Ask::OfPeriodic(periodic, ask) => write!(f, "{} periodic {periodic}", word_of(&PERIODIC_ASKS, ask))?,
         Ask::Parameterised { parameterised, update, limit, overflow, work } => {
             let verb = if *update { "update" } else { "desire" };
             write!(f, "{verb} parameterised {parameterised}{}", Options(work))?;
@@ -220,6 +219,9 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     } else if words.take("retire") {
         let (process, index) = instance(words)?;
         Ask::Retire(process, index)
+    } else if words.take("exec") {
+        let (process, index) = instance(words)?;
+        Ask::Enter(process, index)
     } else if words.take("run task") {
         run_task(&mut tail, words)?
     } else if words.take("cancel") {

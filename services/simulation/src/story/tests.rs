@@ -43,6 +43,7 @@ at 1s rollout resume web
 at 1s rollout back web -> refused InvalidStateTransition
 at 1s remove web domain=strangers
 at 1s retire web/1
+at 1s exec web/0
 at 1s cancel job1 -> refused ResourceNotFound
 at 1s resolve job1
 at 1s domain apps fresh for ever

@@ -121,6 +121,7 @@ impl Router {
                 }
                 actual::Event::Created { .. }
                 | actual::Event::Claimed { .. }
+                | actual::Event::Entered { .. }
                 | actual::Event::PlacementFailed { .. } => {}
             }
         }

@@ -83,6 +83,7 @@ impl Timeline {
                 }
             }
             actual::Event::Created { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }

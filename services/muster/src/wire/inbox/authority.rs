@@ -57,7 +57,7 @@ pub(super) fn sight(bus: &Bus, reply: &ReplyTo) -> Sight {
 /// Whether who asks on this subject has its answers there.
 pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
     match subject {
-        BusSubject::Client(..) | BusSubject::Seal(..) => is_client(reply),
+        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Talk(..) => is_client(reply),
         BusSubject::Operator(..) => is_operator(reply),
         BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
             reply.is_inbox_of(&format!("rep.{cell}"))

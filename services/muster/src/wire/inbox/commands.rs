@@ -8,6 +8,7 @@ use projections::cluster_log::SetAsideOrder;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
 use schemas::entry::Actor;
+use schemas::exec::{Talk, Talking};
 use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
 use schemas::names::ClientName;
 use schemas::sight::Sight;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::authority::{is_reader, may_ask, reply_of};
+use super::relay;
 use crate::wire::asking::answer;
 use crate::wire::bbs::{Asker, Driver, Waiter};
 use crate::wire::watching::commands::Asked;
@@ -40,6 +42,18 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                     };
                     driver.watch.commands.answered(asked, &done);
                     answer(driver.services.bus(), &reply, Form::Json, done).await;
+                    drop(ticket);
+                });
+                return;
+            }
+            if let BusSubject::Talk(domain, client) = subject {
+                let (driver, talk) = (Arc::clone(driver), codec::decode::<Talk>(&incoming.payload));
+                tokio::spawn(async move {
+                    let talked = match talk {
+                        Ok((talk, _)) => relay::talk(&driver, Talking { domain, client, talk }).await,
+                        Err(refusal) => Err(refusal),
+                    };
+                    answer(driver.services.bus(), &reply, Form::Json, talked).await;
                     drop(ticket);
                 });
                 return;
@@ -103,6 +117,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         BusSubject::Auctioneer(AuctioneerVerb::Lead) => decoded(incoming, Ask::Lead),
         BusSubject::Operator(_, OperatorVerb::JournalSetAside)
         | BusSubject::Seal(..)
+        | BusSubject::Talk(..)
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::Beat(_)

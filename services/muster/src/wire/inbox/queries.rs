@@ -40,6 +40,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         BusSubject::QueryOf(_, verb) => (verb, true),
         other @ (BusSubject::Client(..)
         | BusSubject::Seal(..)
+        | BusSubject::Talk(..)
         | BusSubject::Operator(..)
         | BusSubject::Report(_)
         | BusSubject::Attach(_)

@@ -5,6 +5,7 @@ use futures::StreamExt;
 use futures::stream;
 use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
+use schemas::exec::{Talked, Talking};
 use schemas::health::ContainerHealth;
 use schemas::names::{CellId, InstanceGuid};
 use schemas::query::{
@@ -52,6 +53,12 @@ pub(super) async fn files(driver: &Driver, sight: &Sight, asked: ReadFiles) -> R
     }
     let question = ReadFiles { id: guid.to_string(), ..asked };
     driver.relay(&BusSubject::Rep(cell, RepVerb::Files).to_string(), &question).await
+}
+
+/// What a client says to a program that it has run on a cell, and what that says: as who the client is, its subject proves.
+pub(super) async fn talk(driver: &Driver, talking: Talking) -> Result<Talked, Refusal> {
+    let rep = BusSubject::Rep(talking.talk.cell_id.clone(), RepVerb::Talk);
+    driver.relay(&rep.to_string(), &talking).await
 }
 
 /// The log of a container that was removed: whichever cell had it keeps it for a while.

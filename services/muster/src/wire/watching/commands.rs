@@ -49,7 +49,8 @@ impl Asked {
             BusSubject::Report(_) => Verb::Report,
             BusSubject::Attach(_) => Verb::Attach,
             BusSubject::Leave(_) => Verb::Leave,
-            BusSubject::Heartbeat(_)
+            BusSubject::Talk(..)
+            | BusSubject::Heartbeat(_)
             | BusSubject::Rep(..)
             | BusSubject::Beat(_)
             | BusSubject::Elected(_)

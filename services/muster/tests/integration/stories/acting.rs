@@ -184,6 +184,7 @@ impl Stage {
             Ask::Steer(process, Steer::RollBack) => format!("lrp rollout rollback {process} --detach"),
             Ask::Remove(process) => format!("lrp remove {process} --detach"),
             Ask::Retire(process, index) => format!("instance stop {process}/{index}"),
+            Ask::Enter(process, index) => format!("instance exec --no-stdin {process}/{index} -- true"),
             Ask::Run { .. } => format!("task run {}", file()),
             Ask::Cancel(task) => format!("task cancel {task}"),
             Ask::Resolve(task) => format!("task resolve {task}"),

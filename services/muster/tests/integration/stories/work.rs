@@ -39,6 +39,7 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
         | Ask::Describe { .. }
         | Ask::Remove(_)
         | Ask::Retire(..)
+        | Ask::Enter(..)
         | Ask::Cancel(_)
         | Ask::Resolve(_)
         | Ask::OfPeriodic(..)

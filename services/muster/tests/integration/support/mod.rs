@@ -21,5 +21,5 @@ pub(crate) mod users;
 pub(crate) use ::support::containers;
 pub(crate) use cluster::Cluster;
 pub(crate) use place::{LIMIT, Place, eventually};
-pub(crate) use program::{Muster, Service};
+pub(crate) use program::{Muster, Said, Service};
 pub(crate) use terminal::Terminal;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
@@ -76,6 +76,19 @@ impl Muster {
     pub(crate) fn run(&self, args: &[impl AsRef<OsStr>]) -> Said {
         let line: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
         end(self.command(args), line.join(" "))
+    }
+
+    /// Runs a command to its end with this on its standard input. What it does not read is no error.
+    pub(crate) fn fed(&self, args: &[impl AsRef<OsStr>], input: &[u8]) -> Said {
+        let line: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let input = input.to_vec();
+        let writing = std::thread::spawn(move || writer.write_all(&input).ok());
+        let mut command = self.command(args);
+        command.stdin(reader);
+        let said = end(command, line.join(" "));
+        writing.join().unwrap();
+        said
     }
 
     /// Runs a command, written as in a shell without quotes, which must succeed.

@@ -70,6 +70,10 @@ impl Process {
                 let untrue = untrue.then_some((P::TellsTheTruth, "it was not reached there"));
                 (enter(State::Running(by.clone())), wrong_start(before, by, scene).or(untrue))
             }
+            actual::Event::Entered { by, .. } => {
+                notes.saw(Situation::ContainerEntered);
+                (before.cloned(), wrong_entry(before, by))
+            }
             actual::Event::Crashed { .. } => self.crashed(place, before, event, scene, notes),
             actual::Event::PlacementFailed { error, explanation, .. } => {
                 self.failed(place, before, (error, explanation.as_deref()), scene, notes)
@@ -391,6 +395,12 @@ fn wrong_start(before: Option<&Lrp>, by: &Instance, scene: &Scene<'_>) -> Wrong 
             None
         }
     }
+}
+
+fn wrong_entry(before: Option<&Lrp>, by: &Instance) -> Wrong {
+    let runs_it = |lrp: &Lrp| matches!(&lrp.state, State::Running(holder) if holder == by);
+    let runs = before.is_some_and(|lrp| runs_it(lrp) && !lrp.stopping);
+    (!runs).then_some((P::TellsTheTruth, "its container does not run there"))
 }
 
 fn wrong_crash(before: Option<&Lrp>, by: &Instance, count: u32, scene: &Scene<'_>) -> Wrong {

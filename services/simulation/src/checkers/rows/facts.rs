@@ -319,6 +319,7 @@ impl Process {
                     ..old
                 })
             }
+            actual::Event::Entered { .. } => old,
             actual::Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Lrp {
                 state: InstanceState::Crashed,
                 crashes: *crash_count,

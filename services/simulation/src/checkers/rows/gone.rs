@@ -160,7 +160,9 @@ fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container,
         actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,
         actual::Event::Unclaimed { cause: Unclaimed::Crash | Unclaimed::Restart, .. }
         | actual::Event::Created { .. } => How::Displaced,
-        actual::Event::PlacementFailed { .. } | actual::Event::StopRequested { .. } => return None,
+        actual::Event::Entered { .. }
+        | actual::Event::PlacementFailed { .. }
+        | actual::Event::StopRequested { .. } => return None,
     };
     own.map(|own| (own, how))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use projections::World;
+use schemas::actual;
 use schemas::cell::{self, Presence};
 use schemas::desired::{self, Desired};
 use schemas::entry::{Actor, Aggregate, Event};
@@ -193,8 +194,8 @@ impl Causes {
     fn of_client(&mut self, domain: &Domain, decision: &Decision) {
         match self.asked(domain, decision) {
             Some(cause) => self.add(decision.at, cause),
-            // What was so already changed nothing.
-            None if decision.events.is_empty() => {}
+            // What was so already changed nothing, and neither does a program that is run in a container.
+            None if decision.events.iter().all(is_entry) => {}
             None => self.skip(kind(&decision.aggregate)),
         }
     }
@@ -248,6 +249,10 @@ const fn kind(aggregate: &Aggregate) -> &'static str {
         Aggregate::Parameterised { .. } => "commands about parameterised tasks",
         Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => "other commands",
     }
+}
+
+const fn is_entry(event: &Event) -> bool {
+    matches!(event, Event::Actual(actual::Event::Entered { .. }))
 }
 
 fn of_task(guid: &schemas::names::TaskGuid, event: &task::Event) -> Option<ClientCommand> {

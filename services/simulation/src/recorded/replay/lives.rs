@@ -76,6 +76,7 @@ impl Lives {
                 self.last.insert(ActualLrpKey::new(process.clone(), place.clone()), life);
             }
             actual::Event::Created { .. }
+            | actual::Event::Entered { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::StopRequested { .. }

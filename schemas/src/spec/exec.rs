@@ -1,0 +1,89 @@
+//! A program that is to be run in the container of an instance, as clients write it.
+
+use serde_json::Value;
+
+use super::commands::ClientCommand;
+use super::with;
+use crate::exec::{Exec, Terminal, TerminalSize};
+use crate::fields::Field;
+use crate::limits;
+
+/// Signs in a line of a terminal, and lines on it, at the most.
+const TERMINAL_SIGNS: u32 = 10_000;
+
+pub(super) fn take(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
+    let definition_id = fields.may("definition_id", Field::name);
+    let exec = fields.must("exec", take_exec);
+    fields.finish(&[]);
+    Some(ClientCommand::InstanceExec {
+        process_guid: process_guid?,
+        index: index?,
+        definition_id: definition_id?,
+        exec: exec?,
+    })
+}
+
+fn take_exec(field: Field<'_>) -> Option<Exec> {
+    let (path_of_exec, problems) = (field.path.clone(), field.problems);
+    let mut fields = field.object()?;
+    let path = fields.must("path", |field| {
+        if field.value == Value::String(String::new()) {
+            return field.bad("must name a program");
+        }
+        take_text(field, limits::PATH_BYTES)
+    });
+    let args = fields.or("args", vec![], |field| {
+        field.each(limits::EXEC_BYTES, |field| take_text(field, limits::EXEC_BYTES))
+    });
+    let dir = fields.or("dir", String::new(), |field| take_text(field, limits::PATH_BYTES));
+    let user = fields.or("user", String::new(), |field| take_text(field, limits::USER_BYTES));
+    let terminal = fields.may("terminal", take_terminal);
+    fields.finish(&[]);
+    let exec = Exec { path: path?, args: args?, dir: dir?, user: user?, terminal: terminal? };
+    let bytes = exec.path.len() + exec.args.iter().map(|arg| arg.len() + 1).sum::<usize>();
+    if bytes > limits::EXEC_BYTES {
+        let problem = format!(
+            "has {bytes} bytes of path and arguments, more than {}: give the rest on the standard input",
+            limits::EXEC_BYTES
+        );
+        problems.note(&path_of_exec, problem);
+        return None;
+    }
+    Some(exec)
+}
+
+/// Text as a program may get it.
+fn take_text(field: Field<'_>, bytes: usize) -> Option<String> {
+    if field.value.as_str().is_some_and(|text| text.contains('\0')) {
+        return field.bad("must not contain NUL");
+    }
+    field.text(bytes)
+}
+
+fn take_terminal(field: Field<'_>) -> Option<Terminal> {
+    let mut fields = field.object()?;
+    let kind = fields.must("kind", |field| {
+        let is_kind = |kind: &str| !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_graphic());
+        if !field.value.as_str().is_some_and(is_kind) {
+            return field.bad("must be what TERM says, as xterm: visible signs of ASCII");
+        }
+        field.text(limits::TERMINAL_KIND_BYTES)
+    });
+    let size = fields.must("size", |field| {
+        let mut fields = field.object()?;
+        let signs = |field: Field<'_>| field.number_32(1..=TERMINAL_SIGNS)?.try_into().ok();
+        let (rows, columns) = (fields.must("rows", signs), fields.must("columns", signs));
+        fields.finish(&[]);
+        Some(TerminalSize { rows: rows?, columns: columns? })
+    });
+    fields.finish(&[]);
+    Some(Terminal { kind: kind?, size: size? })
+}
+
+/// It, as [`take`] reads it.
+pub(super) fn with_exec(body: Value, exec: &Exec) -> Value {
+    with(body, "exec", serde_json::to_value(exec).expect("it is JSON"))
+}

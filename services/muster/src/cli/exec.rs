@@ -1,0 +1,290 @@
+//! `muster instance exec`: one more program in the container of an instance.
+//!
+//! What is typed and what the program writes travel in messages of their own, both at once: each names how far its sender has
+//! come, so what is lost is said again.
+
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::time::Duration;
+
+use client::{Client, Error};
+use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
+use data_encoding::BASE64;
+use schemas::exec::{Exec, ExecEnd, Stream, Talk, Talked, Terminal, TerminalSize, Written};
+use schemas::limits::{TALK_BYTES, TALK_WAIT_MS};
+use schemas::names::{CellId, RequestId};
+use schemas::query::InstanceRow;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::args::{ExecArgs, Global};
+use super::failure::{Exit, Failure};
+use super::find::{self, Found};
+use super::instance::no_container;
+use super::output::bytes_as_they_are;
+
+/// How long a silent cluster is asked again, unless another time is given.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause before that.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The pause before more is said to a program that has not read what it was told.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
+/// The pause before it is asked again for a program that its cell does not know yet.
+const BEGIN_PAUSE: Duration = Duration::from_millis(10);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 32 * 1024;
+/// The size of a terminal that doesn't say it.
+const USUAL_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
+/// What a terminal is if nobody says it.
+const USUAL_KIND: &str = "xterm";
+/// What is typed to end what a program on a terminal reads.
+const END_OF_TYPING: u8 = 4;
+/// What is added to the number of a signal for an exit status, as shells do.
+const SIGNALLED: i32 = 128;
+
+/// A program that was run.
+struct Talking {
+    client: Client,
+    request_id: RequestId,
+    cell_id: CellId,
+    patience: Duration,
+    on_terminal: bool,
+}
+
+/// Runs a program, and ends as it does.
+pub(super) async fn run(client: &Client, global: &Global, args: ExecArgs) -> Result<(), Failure> {
+    let Found { name, rows } = find::instance(client, &args.id).await?;
+    let holder = rows.into_iter().find(|row| row.cell_id.is_some());
+    let Some(InstanceRow { process_guid, index, definition_id, domain, cell_id: Some(cell_id), .. }) = holder
+    else {
+        return Err(no_container(&args.id));
+    };
+    let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
+    let on_terminal = args.tty || !args.no_tty && io::stdin().is_terminal() && io::stdout().is_terminal();
+    let begun = client.exec(process_guid, index, Some(definition_id), args.exec(on_terminal)).await;
+    let request_id = begun.map_err(|error| Failure::from(error).doing(format!("run a program in {name}")))?;
+    let patience = global.timeout.unwrap_or(PATIENCE);
+    let talking = Talking { client, request_id, cell_id, patience, on_terminal };
+    // What is typed is the program's alone: neither shown nor understood here.
+    let raw = RawTerminal::take(on_terminal && io::stdin().is_terminal())?;
+    let end = Box::pin(talking.talk(!args.no_stdin)).await;
+    drop(raw);
+    status_of(end?, &name)
+}
+
+impl ExecArgs {
+    fn exec(&self, on_terminal: bool) -> Exec {
+        let terminal = on_terminal.then(|| Terminal {
+            kind: std::env::var("TERM")
+                .ok()
+                .filter(|kind| !kind.is_empty())
+                .unwrap_or_else(|| USUAL_KIND.to_owned()),
+            size: size(),
+        });
+        let (path, args) = self
+            .command
+            .split_first()
+            .map_or_else(|| (String::new(), vec![]), |(path, args)| (path.clone(), args.to_vec()));
+        Exec { path, args, dir: self.dir.clone(), user: self.user.clone(), terminal }
+    }
+}
+
+/// How this program ends, when the other one ended so.
+fn status_of(end: ExecEnd, name: &str) -> Result<(), Failure> {
+    match end {
+        ExecEnd::Exited(0) => Ok(()),
+        ExecEnd::Exited(status) => Err(Failure::of_program(status)),
+        ExecEnd::Killed { signal, reason } => {
+            super::output::note(&format!("{name}: {reason}"));
+            Err(Failure::of_program(SIGNALLED + signal))
+        }
+        ExecEnd::Failed(why) => Err(Failure::new(Exit::Failed, "Exec", format!("{name}: {why}"))),
+    }
+}
+
+fn size() -> TerminalSize {
+    match crossterm::terminal::size() {
+        Ok((columns, rows)) if columns > 0 && rows > 0 => TerminalSize { rows, columns },
+        Ok(_) | Err(_) => USUAL_SIZE,
+    }
+}
+
+impl Talking {
+    /// Talks to the program until it ends.
+    async fn talk(&self, reads: bool) -> Result<ExecEnd, Failure> {
+        let signals =
+            |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
+        let (mut interrupt, mut terminate, mut hangup) = (
+            signals(SignalKind::interrupt())?,
+            signals(SignalKind::terminate())?,
+            signals(SignalKind::hangup())?,
+        );
+        let resized = signals(SignalKind::window_change())?;
+        let end = tokio::select! {
+            end = self.listen() => end,
+            failure = self.speak(reads, resized) => Err(failure),
+            _ = interrupt.recv() => Err(ended_by(SignalKind::interrupt())),
+            _ = terminate.recv() => Err(ended_by(SignalKind::terminate())),
+            _ = hangup.recv() => Err(ended_by(SignalKind::hangup())),
+        };
+        // If that can't be told, the cell sees that nobody talks to the program any more.
+        drop(self.client.talk(&Talk { leave: true, ..self.nothing() }).await);
+        end
+    }
+
+    /// Shows what the program writes, until it ends.
+    async fn listen(&self) -> Result<ExecEnd, Failure> {
+        let mut from = 0;
+        loop {
+            let talk = Talk { output_from: Some(from), wait_ms: TALK_WAIT_MS, ..self.nothing() };
+            let Talked { output, output_next, end, .. } = self.say(&talk).await?;
+            output.into_iter().try_for_each(show)?;
+            from = output_next;
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Tells the program what is typed, and of what size its terminal is; ends only with a failure.
+    async fn speak(&self, reads: bool, mut resized: tokio::signal::unix::Signal) -> Failure {
+        let mut typed = if reads { read() } else { nothing_to_read() };
+        let (mut input, mut input_from, mut ended) = (vec![], 0, false);
+        loop {
+            let mut new_size = None;
+            if input.is_empty() {
+                tokio::select! {
+                    more = typed.recv(), if !ended => {
+                        ended = more.is_none();
+                        input = more.unwrap_or_else(|| self.end_of_typing());
+                    }
+                    Some(()) = resized.recv(), if self.on_terminal => new_size = Some(size()),
+                    else => return std::future::pending().await,
+                }
+            }
+            let talk = Talk {
+                input: BASE64.encode(&input),
+                input_from,
+                input_ends: ended,
+                size: new_size,
+                ..self.nothing()
+            };
+            let taken = match self.say(&talk).await {
+                Ok(talked) => talked.input_next.saturating_sub(input_from),
+                Err(failure) => return failure,
+            };
+            input_from += taken;
+            input.drain(..usize::try_from(taken).unwrap_or(usize::MAX).min(input.len()));
+            if !input.is_empty() {
+                sleep(FULL_PAUSE).await;
+            }
+        }
+    }
+
+    fn end_of_typing(&self) -> Vec<u8> {
+        if self.on_terminal { vec![END_OF_TYPING] } else { vec![] }
+    }
+
+    /// Says something until it is answered, or the patience is over.
+    async fn say(&self, talk: &Talk) -> Result<Talked, Failure> {
+        let begun = Instant::now();
+        loop {
+            let error = match self.client.talk(talk).await {
+                Ok(talked) => return Ok(talked),
+                Err(error) => error,
+            };
+            let pause = if error.is_not_found() { BEGIN_PAUSE } else { PAUSE };
+            if begun.elapsed() >= self.patience || !(error.is_passing() || error.is_not_found()) {
+                return Err(self.lost(error));
+            }
+            sleep(pause).await;
+        }
+    }
+
+    fn lost(&self, error: Error) -> Failure {
+        let unknown = error.is_not_found();
+        let failure = Failure::from(error).doing("talk to the program");
+        let why = "its cell does not know it: the cell's rep was started again, or the instance was on another cell by then";
+        if unknown { failure.advise(why) } else { failure }
+    }
+
+    fn nothing(&self) -> Talk {
+        Talk {
+            request_id: self.request_id.clone(),
+            cell_id: self.cell_id.clone(),
+            input: String::new(),
+            input_from: 0,
+            input_ends: false,
+            output_from: None,
+            wait_ms: 0,
+            size: None,
+            leave: false,
+        }
+    }
+}
+
+/// This program was told to end.
+fn ended_by(signal: SignalKind) -> Failure {
+    Failure::of_program(SIGNALLED + signal.as_raw_value())
+}
+
+/// Writes what the program wrote where it wrote it.
+fn show(Written { stream, data }: Written) -> Result<(), Failure> {
+    let bytes = BASE64.decode(data.as_bytes()).map_err(|error| {
+        Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
+    })?;
+    match stream {
+        Stream::Out => bytes_as_they_are(&bytes),
+        Stream::Err => {
+            let mut out = io::stderr().lock();
+            // If nobody reads that, nobody wants to know.
+            drop(out.write_all(&bytes).and_then(|()| out.flush()));
+            Ok(())
+        }
+    }
+}
+
+/// Reads the standard input, piece by piece. Whoever waits for a key can't be told to stop: that ends with this program.
+fn read() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            match io::stdin().read(&mut bytes) {
+                Ok(0) => return,
+                Ok(count) if sender.blocking_send(bytes[..count].to_vec()).is_ok() => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What can't be read has ended.
+                Ok(_) | Err(_) => return,
+            }
+        }
+    });
+    receiver
+}
+
+fn nothing_to_read() -> mpsc::Receiver<Vec<u8>> {
+    mpsc::channel(1).1
+}
+
+/// The terminal while all that is typed goes to the program. Dropped, it is as it was before.
+struct RawTerminal;
+
+impl RawTerminal {
+    fn take(is_taken: bool) -> Result<Option<Self>, Failure> {
+        if !is_taken {
+            return Ok(None);
+        }
+        enable_raw_mode()
+            .map_err(|error| Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}")))?;
+        Ok(Some(Self))
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        drop(disable_raw_mode());
+    }
+}
+
+const _: () = assert!(READ_BYTES <= TALK_BYTES, "what is read at once is said at once");

@@ -1,0 +1,126 @@
+//! `muster instance exec`: one more program in the container of an instance, in a pipe, on a terminal, and across the loss of
+//! who passes its words on.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::dev::{Dev, sleeper};
+use crate::support::containers::signal;
+use crate::support::place::so;
+use crate::support::{Cluster, Muster, Place, Said, Service, Terminal, eventually};
+
+/// Runs a script in an instance with this to read.
+fn exec(muster: &Muster, id: &str, script: &str, input: &[u8]) -> Said {
+    muster.fed(&["instance", "exec", id, "--", "sh", "-c", script], input)
+}
+
+/// The programs that the log says were run in instances.
+fn entered(events: &[Value]) -> Vec<&Value> {
+    let of_entry = |entry: &&Value| entry["event"]["type"] == "actual.entered.v1";
+    events.iter().filter(of_entry).collect()
+}
+
+#[test]
+fn a_program_is_run_in_a_container_and_its_end_is_ours() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let file = place.file("web.toml", sleeper("web", 2)).display().to_string();
+    muster.ok(&format!("lrp desire {file}"));
+    muster.runs("web", 2);
+
+    let said = exec(muster, "web/1", "echo I am $INSTANCE_INDEX; pwd >&2; exit 7", b"").exits(7);
+    assert_eq!(said.out, "I am 1\n");
+    assert!(said.err.ends_with("/home/vcap\n") || said.err.ends_with("/work\n"), "{said:?}");
+    let said = exec(muster, "web/0", "kill -TERM $$", b"").exits(143);
+    assert_eq!(said.err, "web/0: Killed by signal 15 (TERM)\n");
+    // More than any message, pipe or buffer holds, there and back.
+    let much: Vec<u8> = (0..3_000_000u32).map(|number| b'a' + (number % 26) as u8).collect();
+    let said = exec(muster, "web/0", "cat", &much).exits(0);
+    assert!(said.out.as_bytes() == much, "{} bytes came back", said.out.len());
+    exec(muster, "web/0", "head -c 3", &much).exits(0);
+    muster
+        .exits(1, "instance exec -n web/0 -- no-such-program")
+        .tells(&["cannot start no-such-program: No such file"]);
+    muster.exits(3, "instance exec -n web/9 -- true").tells(&["web/9"]);
+    muster.exits(2, "instance exec -n web/0").tells(&["PROGRAM"]);
+    // The container's own log has nothing of it.
+    assert_eq!(muster.ok("instance logs web/0").out, "");
+    muster.ok("history instance web/1").tells(&["sh -c"]);
+
+    dev.end(&place);
+}
+
+#[test]
+fn a_shell_on_a_terminal_is_as_a_shell_is() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
+    dev.muster.ok(&format!("lrp desire {file}"));
+    dev.muster.runs("web", 1);
+    let socket = place.path().join("data/muster.sock").display().to_string();
+    let start = |name: &str| {
+        let log = place.path().join(name);
+        let terminal = Terminal::open(100, 30, &log);
+        let variables = [("MUSTER_SOCKET", socket.as_str())];
+        let args = ["instance", "exec", "web/0", "--", "sh", "-i"];
+        (Service::on_terminal(name, &terminal, &log, &args, &variables), terminal)
+    };
+    let (mut shell, terminal) = start("shell");
+    terminal.types("echo st''arted; stty size\r");
+    shell.says("started\r\n30 100");
+    assert!(!terminal.is_as_a_shell_wants_it());
+    terminal.resize(70, 20);
+    eventually("the size is known inside", || {
+        terminal.types("stty size\r");
+        std::thread::sleep(Duration::from_millis(50));
+        so(shell.said().contains("20 70"), || shell.said())
+    });
+    // The interrupt is for what runs inside.
+    terminal.types("sleep 1000; echo st''ill\r");
+    std::thread::sleep(Duration::from_millis(300));
+    terminal.types("\u{3}");
+    terminal.types("\recho he''re; exit 9\r");
+    shell.says("here");
+    assert_eq!(shell.wait().code(), Some(9));
+    assert!(terminal.is_as_a_shell_wants_it());
+
+    // Who is told to end leaves nothing behind.
+    let (mut shell, terminal) = start("ended");
+    terminal.types("echo st''arted; sleep 1234567\r");
+    shell.says("started\r\n");
+    let runs =
+        || dev.muster.ok("instance exec -n web/0 -- sh -c ps -eo args; true").out.contains("sleep 1234567");
+    signal(shell.pid(), Signal::TERM);
+    assert_eq!(shell.wait().code(), Some(143));
+    assert!(terminal.is_as_a_shell_wants_it());
+    eventually("what it ran is gone", || so(!runs(), String::new));
+    dev.end(&place);
+}
+
+#[test]
+fn a_program_is_talked_to_across_another_leader_and_is_in_the_log() {
+    let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-1"]);
+    cluster.ready(1);
+    let muster = cluster.muster();
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
+    muster.ok(&format!("lrp desire {file}"));
+    cluster.settles(&[("web", 1)]);
+    let log = place.path().join("talk");
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo line $i; sleep 0.3; done; exit 5";
+    let mut talk = muster
+        .start(&log, &["instance", "exec", "-n", "--timeout", "60s", "web/0", "--", "sh", "-c", script]);
+    talk.says("line 2\n");
+    cluster.kill9(&cluster.leader("bbs"));
+    assert_eq!(talk.wait().code(), Some(5));
+    let said = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<String> =
+        said.lines().filter(|line| line.starts_with("line ")).map(str::to_owned).collect();
+    assert_eq!(lines, (1..=20).map(|number| format!("line {number}")).collect::<Vec<_>>(), "{said}");
+    let events = cluster.log();
+    let entered = entered(&events);
+    assert_eq!(entered.len(), 1, "{events:#?}");
+}
