@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 
 use schemas::codec::{Form, SCHEMA, decode, encode};
+use schemas::exec::{Talk, Talked, Talking};
 use schemas::message::{
-    Alive, Answer, Attach, Beat, Dismiss, Done, Envelope, Heartbeat, Lead, Leave, OfCell, Outcomes, Perform,
-    Performed, RepOrder, Reported, Reports, SetAside, Stop, SwitchPreemption,
+    Alive, Answer, Attach, Beat, Dismiss, Done, Enter, Envelope, Heartbeat, Lead, Leave, OfCell, Outcomes,
+    Perform, Performed, RepOrder, Reported, Reports, SetAside, Stop, SwitchPreemption,
 };
 use schemas::published::{ListSchemas, ShowSchema};
 use schemas::query::{Filter, Logs, ReadEvents, ReadLogs, Records, RecordsAnswer, Show};
@@ -45,6 +46,10 @@ const KINDS: &[Check] = &[
     travels::<ShowSchema>,
     travels::<Stop>,
     travels::<SwitchPreemption>,
+    travels::<Enter>,
+    travels::<Talk>,
+    travels::<Talked>,
+    travels::<Talking>,
 ];
 
 /// The first byte says which kind of message the others are, the second whether they are JSON or, if it is odd, the body of

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bbs::{Ask, Reply};
-use schemas::message::{Done, Envelope, Reports};
+use schemas::exec::Exec;
+use schemas::message::{Done, Enter, Envelope, Reports};
 use schemas::names::{ClientName, RequestId};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal, actual};
 
 use crate::scene::{Fate, Scene};
-use crate::words;
+use crate::words::{self, container};
 
 pub(crate) fn scale(instances: u32) -> ClientCommand {
     words::scale("web", instances)
@@ -198,4 +199,45 @@ fn a_command_is_carried_out_until_its_deadline_and_not_later() {
         again.version, last_moment.version,
         "what was carried out in time is answered whenever it is asked"
     );
+}
+
+fn exec(path: &str) -> ClientCommand {
+    let exec = Exec { path: path.into(), ..Exec::default() };
+    ClientCommand::InstanceExec {
+        process_guid: words::process_guid("web"),
+        index: 0,
+        definition_id: None,
+        exec,
+    }
+}
+
+#[test]
+fn a_rep_is_told_once_to_run_a_program_for_the_client_that_asked() {
+    let mut scene = Scene::with(2, &["c1"]);
+    ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
+    assert_eq!(code(ask(&mut scene, "ci", "r2", exec("sh"))), Code::InvalidStateTransition, "nothing runs");
+    let started = words::of_lrp("web", 0, scene.epoch(0, "web"), container(1, "c1"), words::start());
+    scene.report(0, "c1", started);
+    let done = ask(&mut scene, "ci", "r3", exec("sh")).unwrap();
+    let told = |scene: &Scene| {
+        let entered = scene.entered.iter();
+        entered.map(|(cell, enter)| (cell.to_string(), enter.clone())).collect::<Vec<_>>()
+    };
+    let enter = Enter {
+        domain: words::domain(),
+        client: ClientName::new("ci").unwrap(),
+        request_id: RequestId::new("r3").unwrap(),
+        instance_guid: container(1, "c1").instance_guid,
+        exec: Exec { path: "sh".into(), ..Exec::default() },
+    };
+    assert_eq!(told(&scene), [("c1".to_owned(), enter)]);
+    let again = ask(&mut scene, "ci", "r3", exec("sh")).unwrap();
+    assert_eq!(again.version, done.version, "asked twice is asked once");
+    assert_eq!(code(ask(&mut scene, "ci", "r3", exec("ls"))), Code::RequestIdReused);
+    assert_eq!(told(&scene).len(), 1);
+    assert_eq!(scene.times("actual.entered.v1").len(), 1);
+    // By nothing else could the client name it.
+    let token = scene.client(0, exec("sh"));
+    let Reply::Done(Err(refusal)) = &scene.answers[&token] else { panic!("{:?}", scene.answers[&token]) };
+    assert!(refusal.to_string().contains("envelope.request_id"), "{refusal}");
 }

@@ -16,10 +16,11 @@ fn exec(muster: &Muster, id: &str, script: &str, input: &[u8]) -> Said {
     muster.fed(&["instance", "exec", id, "--", "sh", "-c", script], input)
 }
 
-/// The programs that the log says were run in instances.
+/// The decisions by which clients were let into containers.
 fn entered(events: &[Value]) -> Vec<&Value> {
-    let of_entry = |entry: &&Value| entry["event"]["type"] == "actual.entered.v1";
-    events.iter().filter(of_entry).collect()
+    let decisions =
+        events.iter().filter_map(|entry| entry["entry"]["known"]["decisions"].as_array()).flatten();
+    decisions.filter(|decision| !decision["events"][0]["actual"]["entered.v1"].is_null()).collect()
 }
 
 #[test]
@@ -74,6 +75,8 @@ fn a_shell_on_a_terminal_is_as_a_shell_is() {
     assert!(!terminal.is_as_a_shell_wants_it());
     terminal.resize(70, 20);
     eventually("the size is known inside", || {
+        // It is nobody's controlling terminal, so nobody is told.
+        signal(shell.pid(), Signal::WINCH);
         terminal.types("stty size\r");
         std::thread::sleep(Duration::from_millis(50));
         so(shell.said().contains("20 70"), || shell.said())
@@ -121,6 +124,9 @@ fn a_program_is_talked_to_across_another_leader_and_is_in_the_log() {
         said.lines().filter(|line| line.starts_with("line ")).map(str::to_owned).collect();
     assert_eq!(lines, (1..=20).map(|number| format!("line {number}")).collect::<Vec<_>>(), "{said}");
     let events = cluster.log();
-    let entered = entered(&events);
-    assert_eq!(entered.len(), 1, "{events:#?}");
+    let [entered] = entered(&events)[..] else { panic!("{events:#?}") };
+    assert_eq!(entered["actor"]["client"]["domain"], "shop");
+    let what = &entered["events"][0]["actual"]["entered.v1"];
+    assert_eq!((&what["exec"]["path"], &what["exec"]["args"][1]), (&"sh".into(), &script.into()), "{what}");
+    assert_eq!(what["by"]["cell_id"], "1");
 }

@@ -1,6 +1,7 @@
 //! What the roles are there for, done.
 
-use serde_json::json;
+use data_encoding::BASE64;
+use serde_json::{Value, json};
 
 use super::Stage;
 use crate::support::place::so;
@@ -12,7 +13,7 @@ pub(super) fn a_client_is_served(stage: &Stage) {
     let mut listener = stage.users.plain("client-d-n", "muster.inbox.client.d.n.listener");
     listener.subscribe("muster.feed.lrp.web.desired_desired");
     assert_eq!(listener.complaints(), Some(vec![]));
-    let mut ask = |subject: &str, question: serde_json::Value| {
+    let mut ask = |subject: &str, question: Value| {
         let answer = client.ask_json(subject, &question);
         assert!(answer["ok"].is_object() || answer["ok"].is_array(), "{subject}: {answer}");
         answer["ok"].clone()
@@ -31,6 +32,7 @@ pub(super) fn a_client_is_served(stage: &Stage) {
     ask("muster.query.events.read", json!({"after": 0, "limit": 1}));
     let heard = listener.next().map(|message| message.subject);
     assert_eq!(heard.as_deref(), Some("muster.feed.lrp.web.desired_desired"));
+    a_client_alone_talks_to_its_program(stage, &mut ask);
     let task = json!({"task_guid": "t", "domain": "d", "memory_mb": 8, "action": {"run": {"path": "true"}}});
     ask("muster.client.d.n.task.desire", json!({"body": task}));
     eventually("the task has run", || {
@@ -43,6 +45,31 @@ pub(super) fn a_client_is_served(stage: &Stage) {
         so(page["rows"] == json!([]), || page.to_string())
     });
     the_command_line_knows_who_it_is(stage);
+}
+
+/// As any NATS client does; another client of the domain is not heard, and has programs of its own.
+fn a_client_alone_talks_to_its_program(stage: &Stage, ask: &mut impl FnMut(&str, Value) -> Value) {
+    let exec = json!({"path": "sh", "args": ["-c", "read line; echo got $line; exit 3"]});
+    let body = json!({"process_guid": "web", "index": 0, "exec": exec});
+    ask("muster.client.d.n.instance.exec", json!({"envelope": {"request_id": "x1"}, "body": body}));
+    let talk = json!({
+        "request_id": "x1", "cell_id": "c1", "input": BASE64.encode(b"this\n"), "output_from": 0, "wait_ms": 1000,
+    });
+    let mut other = stage.users.plain("client-d-other", "muster.inbox.client.d.other");
+    let refused = other.ask_json("muster.client.d.other.instance.talk", &talk);
+    assert_eq!(refused["refused"]["code"], "ResourceNotFound", "{refused}");
+    let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n.talk");
+    // It may take a moment until the cell knows it.
+    let told = eventually("it has ended", || {
+        let told = client.ask_json("muster.client.d.n.instance.talk", &talk);
+        so(!told["ok"]["end"].is_null(), || told.to_string()).map(|()| told)
+    });
+    let got = BASE64.encode(b"got this\n");
+    assert_eq!(told["ok"]["output"], json!([{"stream": "out", "data": got}]), "{told}");
+    assert_eq!(told["ok"]["end"], json!({"exited": 3}), "{told}");
+    let said =
+        stage.users.muster("client-d-other").run(&["instance", "exec", "-n", "web/0", "--", "echo", "mine"]);
+    assert_eq!(said.exits(0).out, "mine\n");
 }
 
 /// By its credentials alone.
