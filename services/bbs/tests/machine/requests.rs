@@ -144,7 +144,7 @@ fn every_report_of_a_message_is_answered_in_its_place() {
     scene.client(0, words::lrp("web", 2));
     let epoch = scene.epoch(0, "web");
     let report =
-        |index, step| words::of_lrp("web", index, epoch, words::container(1 + u64::from(index), "c1"), step);
+        |index, step| words::of_lrp("web", index, epoch, container(1 + u64::from(index), "c1"), step);
     let claim = || actual::Command::Claim { placement: None };
     let reports = vec![report(0, words::start()), report(7, claim()), report(1, claim())];
     let reports = Reports { folder: words::folder(1), reports };
