@@ -57,10 +57,7 @@ pub(crate) fn of(data: &Path, folder: &Path, tag: Option<&str>, first_id: Option
         unused::touch(&home);
     } else {
         make(data, &name, &layout, first_id)?;
-        // A container is not kept from its image by what others leave.
-        if let Err(error) = remove_unused(data) {
-            tracing::warn!(%error, "cannot remove images that no container uses");
-        }
+        remove_unused(data);
     }
     let config = ImageConfiguration::from_file(home.join(CONFIG)).map_err(io::Error::other)?;
     let run = config.config().clone().unwrap_or_default();

@@ -26,8 +26,15 @@ pub(super) fn touch(home: &Path) {
 }
 
 /// Removes the images of a data folder that no container uses and that were not used for a day, and of others the least
-/// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile.
-pub(crate) fn remove_unused(data: &Path) -> io::Result<()> {
+/// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile. What can't be removed keeps nobody from anything
+/// else: it is told, and stays for the next time.
+pub(crate) fn remove_unused(data: &Path) {
+    if let Err(error) = try_to_remove(data) {
+        tracing::warn!(%error, "cannot remove images that no container uses");
+    }
+}
+
+fn try_to_remove(data: &Path) -> io::Result<()> {
     for home in too_many(unused(data)?, clock::wall()) {
         tracing::info!(image = %home.display(), "removes an image that no container uses");
         remove(data, &home)?;

@@ -107,7 +107,7 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
             adopt(&settings.data, &ended, cgroups.as_ref(), &isolating, &path).map_err(unusable(&path))?,
         );
     }
-    image::remove_unused(&settings.data).map_err(unusable(&settings.data))?;
+    image::remove_unused(&settings.data);
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
     Ok(Opened { settings, ports, ended, cgroups, isolating, lock, found })
 }

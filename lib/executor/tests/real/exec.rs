@@ -123,7 +123,7 @@ async fn what_is_written_to_it_it_reads_to_the_end() {
 #[tokio::test]
 async fn it_is_run_as_the_first_program_of_the_action_within_the_same_walls() {
     let mut cell = Cell::with(isolating).await;
-    let script = "mkdir -p sub; (env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > own; exec sleep 600";
+    let script = "mkdir -p sub; (env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > own.new; mv own.new own; exec sleep 600";
     let run = Run {
         path: "sh".into(),
         args: vec!["-c".into(), script.into()],
@@ -133,7 +133,7 @@ async fn it_is_run_as_the_first_program_of_the_action_within_the_same_walls() {
     let recipe = Recipe { environment_variables: vec![variable("SHAPE", "round")], ..lrp(Action::Run(run)) };
     let guid = cell.run(recipe);
     cell.running(guid).await;
-    let both = "(env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > other; until test -s own; do sleep 0.01; done; diff own other && grep -c -e COLOUR=green -e SHAPE=round other";
+    let both = "(env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > other; until test -e own; do sleep 0.01; done; diff own other && grep -c -e COLOUR=green -e SHAPE=round other";
     let told = says(&cell, guid, &exec(both)).await;
     assert_eq!((told.out.as_str(), told.end), ("2\n", ExecEnd::Exited(0)), "{}", told.err);
     let told = says(
