@@ -30,7 +30,7 @@ use super::log::Log;
 use super::output::Sink;
 use super::perform::{Failure, MIB, Performer, Scope};
 use super::reaper::Reaper;
-use super::{Home, complain, hint, orders, report, stop_ordered};
+use super::{Home, complain, hint, orders, report, signals, stop_ordered};
 use crate::folder::{Folder, Spec, Status};
 use crate::isolation;
 use crate::{clock, processes};
@@ -83,6 +83,7 @@ impl End {
 pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
     let orders = orders()?;
     let mut told_to_end = signal(SignalKind::terminate())?;
+    signals::heed_all()?;
     let reaper = Reaper::start()?;
     let Home { folder, work } = home;
     let log = Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes)));

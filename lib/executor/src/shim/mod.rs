@@ -17,6 +17,7 @@ mod log;
 mod output;
 mod perform;
 mod reaper;
+mod signals;
 mod transfer;
 
 use std::ffi::OsStr;

@@ -107,3 +107,29 @@ async fn nothing_that_the_keeper_inherited_reaches_a_container() {
     next.end_all().await;
     cell.end().await;
 }
+
+/// Whatever a script that starts a rep in the background has ignored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_ignores_no_signal_that_its_keeper_ignores() {
+    let cell = Cell::new().await;
+    let data = cell.root.path().join("kept");
+    let mut child = keeper("trap '' HUP INT QUIT USR1; exec $0 host $1", &data);
+    let recipe = task(sh("grep SigIgn /proc/self/status"));
+    let guid = recipe.instance_guid;
+    give(&mut child, &recipe);
+    drop(child.stdin.take());
+    let log = data.join(format!("containers/{guid}/log"));
+    let said = || {
+        let files = std::fs::read_dir(&log).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_to_string(file.path()).ok()).collect::<String>()
+    };
+    eventually(async || said().contains("SigIgn")).await;
+    let mask = said().rsplit('\t').next().and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Those beyond are real-time signals, of which the C library has two.
+    assert_eq!(mask.unwrap() & 0x7fff_ffff, 0, "{}", said());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (next, _changes) = executor::process::Executor::open(crate::support::settings(data)).await.unwrap();
+    next.end_all().await;
+    cell.end().await;
+}
