@@ -97,6 +97,24 @@ pub struct Talk {
     pub leave: bool,
 }
 
+impl Talk {
+    /// Says nothing yet to the program of a request on a cell, and asks for nothing.
+    #[must_use]
+    pub const fn new(request_id: RequestId, cell_id: CellId) -> Self {
+        Self {
+            request_id,
+            cell_id,
+            input: String::new(),
+            input_from: 0,
+            input_ends: false,
+            output_from: None,
+            wait_ms: 0,
+            size: None,
+            leave: false,
+        }
+    }
+}
+
 /// What a program that a client has run says: the answer to [`Talk`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Talked {

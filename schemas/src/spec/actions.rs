@@ -2,7 +2,6 @@
 //! deep, makes anything recurse without end.
 
 use data_encoding::BASE64;
-use serde_json::Value;
 
 use super::transfers;
 use crate::action::{
@@ -143,15 +142,7 @@ fn take_limits(field: Field<'_>) -> Option<ResourceLimits> {
 
 fn take_run(fields: &mut Fields<'_>, source: &str) -> Option<Run> {
     let text = |field: Field<'_>| field.text(limits::SPEC_BYTES);
-    let path = fields.must("path", |field| match &field.value {
-        Value::String(path) if path.is_empty() => field.bad("must name a program"),
-        Value::String(_)
-        | Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_) => field.text(limits::PATH_BYTES),
-    });
+    let path = fields.must("path", take_program);
     let args = fields.or("args", vec![], |field| field.each(usize::MAX, text));
     let dir = fields.or("dir", String::new(), |field| field.text(limits::PATH_BYTES));
     let env = fields.or("env", vec![], take_variables);
@@ -168,6 +159,14 @@ fn take_run(fields: &mut Fields<'_>, source: &str) -> Option<Run> {
         log_source: source.to_owned(),
         resource_limits: resource_limits?,
     })
+}
+
+/// Reads what program is to be run.
+pub(super) fn take_program(field: Field<'_>) -> Option<String> {
+    if field.value.as_str().is_some_and(str::is_empty) {
+        return field.bad("must name a program");
+    }
+    field.text(limits::PATH_BYTES)
 }
 
 /// Reads an environment: a list of `{name, value}`, or an object of names and values.

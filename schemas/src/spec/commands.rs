@@ -15,7 +15,7 @@ use crate::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
 };
 use crate::exec::Exec;
-use crate::fields::{Field, Problems, look_over, nearest, read_json};
+use crate::fields::{Field, Fields, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
 use crate::names::{
@@ -323,15 +323,18 @@ fn take_lrp_remove(body: Field<'_>) -> Option<ClientCommand> {
 
 fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
+    let instance = take_instance(&mut fields);
+    fields.finish(&[]);
+    let (process_guid, index, definition_id) = instance?;
+    Some(ClientCommand::LrpRetire { process_guid, index, definition_id })
+}
+
+/// An instance, as commands name it: its process, its index and, if that is said, its definition.
+pub(super) fn take_instance(fields: &mut Fields<'_>) -> Option<(ProcessGuid, u32, Option<DefinitionId>)> {
     let process_guid = fields.must("process_guid", Field::name);
     let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
     let definition_id = fields.may("definition_id", Field::name);
-    fields.finish(&[]);
-    Some(ClientCommand::LrpRetire {
-        process_guid: process_guid?,
-        index: index?,
-        definition_id: definition_id?,
-    })
+    Some((process_guid?, index?, definition_id?))
 }
 
 fn take_task_desire(body: Field<'_>) -> Option<ClientCommand> {
@@ -562,7 +565,7 @@ impl ClientCommand {
     }
 }
 
-/// An instance, as commands name it.
+/// It, as [`take_instance`] reads it.
 fn instance_to_json(process_guid: &ProcessGuid, index: u32, definition_id: Option<&DefinitionId>) -> Value {
     let body = with(Value::Object(Map::new()), "process_guid", process_guid.as_str().into());
     let body = with(body, "index", index.into());

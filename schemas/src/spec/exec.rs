@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::commands::ClientCommand;
+use super::actions::take_program;
+use super::commands::{ClientCommand, take_instance};
 use super::with;
 use crate::exec::{Exec, Terminal, TerminalSize};
 use crate::fields::Field;
@@ -13,28 +14,17 @@ const TERMINAL_SIGNS: u32 = 10_000;
 
 pub(super) fn take(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let process_guid = fields.must("process_guid", Field::name);
-    let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
-    let definition_id = fields.may("definition_id", Field::name);
+    let instance = take_instance(&mut fields);
     let exec = fields.must("exec", take_exec);
     fields.finish(&[]);
-    Some(ClientCommand::InstanceExec {
-        process_guid: process_guid?,
-        index: index?,
-        definition_id: definition_id?,
-        exec: exec?,
-    })
+    let (process_guid, index, definition_id) = instance?;
+    Some(ClientCommand::InstanceExec { process_guid, index, definition_id, exec: exec? })
 }
 
 fn take_exec(field: Field<'_>) -> Option<Exec> {
     let (path_of_exec, problems) = (field.path.clone(), field.problems);
     let mut fields = field.object()?;
-    let path = fields.must("path", |field| {
-        if field.value == Value::String(String::new()) {
-            return field.bad("must name a program");
-        }
-        take_text(field, limits::PATH_BYTES)
-    });
+    let path = fields.must("path", |field| without_nul(field).and_then(take_program));
     let args = fields.or("args", vec![], |field| {
         field.each(limits::EXEC_BYTES, |field| take_text(field, limits::EXEC_BYTES))
     });
@@ -57,10 +47,14 @@ fn take_exec(field: Field<'_>) -> Option<Exec> {
 
 /// Text as a program may get it.
 fn take_text(field: Field<'_>, bytes: usize) -> Option<String> {
+    without_nul(field)?.text(bytes)
+}
+
+fn without_nul(field: Field<'_>) -> Option<Field<'_>> {
     if field.value.as_str().is_some_and(|text| text.contains('\0')) {
         return field.bad("must not contain NUL");
     }
-    field.text(bytes)
+    Some(field)
 }
 
 fn take_terminal(field: Field<'_>) -> Option<Terminal> {

@@ -32,6 +32,10 @@ fn isolating(settings: Settings) -> Settings {
     Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
 }
 
+async fn cell(isolated: bool) -> Cell {
+    Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await
+}
+
 /// A container that runs until it is stopped.
 async fn sleeper(cell: &mut Cell) -> InstanceGuid {
     let guid = cell.run(lrp(sh("exec sleep 600")));
@@ -82,7 +86,7 @@ async fn write(input: &ExecInput, text: &[u8]) {
 #[tokio::test]
 async fn a_program_runs_beside_the_action_and_its_output_is_not_in_the_log() {
     for isolated in [false, true] {
-        let mut cell = Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await;
+        let mut cell = cell(isolated).await;
         let guid = sleeper(&mut cell).await;
         let told = says(&cell, guid, &exec("echo one; echo two >&2; exit 3")).await;
         let expected = Heard { out: "one\n".into(), err: "two\n".into(), end: ExecEnd::Exited(3) };
@@ -149,7 +153,7 @@ async fn it_is_run_as_the_first_program_of_the_action_within_the_same_walls() {
 #[tokio::test]
 async fn what_cant_be_started_is_told() {
     for isolated in [false, true] {
-        let mut cell = Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await;
+        let mut cell = cell(isolated).await;
         let guid = sleeper(&mut cell).await;
         let why = async |exec: Exec| match cell.executor.exec(guid, &exec).await {
             Err(ExecError::Refused(why)) => why,
@@ -178,7 +182,7 @@ async fn what_cant_be_started_is_told() {
 #[tokio::test]
 async fn a_terminal_has_a_size_an_owner_and_signals() {
     for isolated in [false, true] {
-        let mut cell = Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await;
+        let mut cell = cell(isolated).await;
         let guid = sleeper(&mut cell).await;
         let script = "stty size; echo $TERM; test -t 0 -a -t 1 -a -t 2 && echo all; test -w $(tty) && echo own; echo x >/dev/tty";
         let told = says(&cell, guid, &on_terminal(script)).await;

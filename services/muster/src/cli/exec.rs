@@ -21,7 +21,7 @@ use super::args::{ExecArgs, Global};
 use super::failure::{Exit, Failure};
 use super::find::{self, Found};
 use super::instance::no_container;
-use super::output::bytes_as_they_are;
+use super::output;
 
 /// How long a silent cluster is asked again, unless another time is given.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -95,7 +95,7 @@ fn status_of(end: ExecEnd, name: &str) -> Result<(), Failure> {
         ExecEnd::Exited(0) => Ok(()),
         ExecEnd::Exited(status) => Err(Failure::of_program(status)),
         ExecEnd::Killed { signal, reason } => {
-            super::output::note(&format!("{name}: {reason}"));
+            output::note(&format!("{name}: {reason}"));
             Err(Failure::of_program(SIGNALLED + signal))
         }
         ExecEnd::Failed(why) => Err(Failure::new(Exit::Failed, "Exec", format!("{name}: {why}"))),
@@ -209,17 +209,7 @@ impl Talking {
     }
 
     fn nothing(&self) -> Talk {
-        Talk {
-            request_id: self.request_id.clone(),
-            cell_id: self.cell_id.clone(),
-            input: String::new(),
-            input_from: 0,
-            input_ends: false,
-            output_from: None,
-            wait_ms: 0,
-            size: None,
-            leave: false,
-        }
+        Talk::new(self.request_id.clone(), self.cell_id.clone())
     }
 }
 
@@ -230,11 +220,9 @@ fn ended_by(signal: SignalKind) -> Failure {
 
 /// Writes what the program wrote where it wrote it.
 fn show(Written { stream, data }: Written) -> Result<(), Failure> {
-    let bytes = BASE64.decode(data.as_bytes()).map_err(|error| {
-        Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
-    })?;
+    let bytes = output::decoded(&data)?;
     match stream {
-        Stream::Out => bytes_as_they_are(&bytes),
+        Stream::Out => output::bytes_as_they_are(&bytes),
         Stream::Err => {
             let mut out = io::stderr().lock();
             // If nobody reads that, nobody wants to know.

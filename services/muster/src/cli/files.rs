@@ -1,11 +1,10 @@
 //! `muster instance files`: what is in the work directory of an instance.
 
 use client::Client;
-use data_encoding::BASE64;
 use schemas::query::{FileEntry, FileKind, Files, FoundFile};
 
 use super::args::Global;
-use super::failure::{Exit, Failure};
+use super::failure::Failure;
 use super::find::{self, Found};
 use super::instance::no_container;
 use super::output::{self, Look, Output};
@@ -54,9 +53,7 @@ fn count(entries: &[FileEntry]) -> Option<u64> {
 async fn copy(first: FoundFile, read: impl AsyncFn(u64) -> Result<Files, Failure>) -> Result<(), Failure> {
     let (mut found, mut end) = (first, None);
     while let FoundFile::File { data, next, bytes } = found {
-        let piece = BASE64.decode(data.as_bytes()).map_err(|error| {
-            Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
-        })?;
+        let piece = output::decoded(&data)?;
         output::bytes_as_they_are(&piece)?;
         if piece.is_empty() || next >= *end.get_or_insert(bytes) {
             return Ok(());

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use data_encoding::BASE64;
 use schemas::Timestamp;
 use serde::Serialize;
 
@@ -133,6 +134,13 @@ pub(crate) fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
             return Failure::nobody_reads();
         }
         Failure::new(Exit::Failed, "Output", format!("can't write to the standard output: {error}"))
+    })
+}
+
+/// The bytes that a cell answered with, in base64.
+pub(crate) fn decoded(data: &str) -> Result<Vec<u8>, Failure> {
+    BASE64.decode(data.as_bytes()).map_err(|error| {
+        Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
     })
 }
 

@@ -32,6 +32,8 @@ use crate::error::chain;
 const KEPT_BYTES: usize = 256 * 1024;
 /// Bytes of input that wait to be read by a program.
 const WAITING_BYTES: usize = 128 * 1024;
+/// Bytes that are offered to a program at once: what a pipe holds.
+const WRITE_BYTES: usize = 64 * 1024;
 /// How long a client may be silent. A program that ended is remembered as long.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Programs of clients that may run on a cell at a time.
@@ -210,7 +212,7 @@ impl Program {
         if let Some(size) = state.size.take() {
             Todo::Resize(size)
         } else if !state.input.is_empty() {
-            Todo::Write(state.input.iter().copied().collect())
+            Todo::Write(state.input.iter().take(WRITE_BYTES).copied().collect())
         } else if state.input_ends {
             Todo::EndInput
         } else {
@@ -384,17 +386,7 @@ mod tests {
     }
 
     fn talk() -> Talk {
-        Talk {
-            request_id: request(),
-            cell_id: CellId::new("c1").unwrap(),
-            input: String::new(),
-            input_from: 0,
-            input_ends: false,
-            output_from: None,
-            wait_ms: 0,
-            size: None,
-            leave: false,
-        }
+        Talk::new(request(), CellId::new("c1").unwrap())
     }
 
     fn program() -> Arc<Program> {
