@@ -43,7 +43,7 @@ impl Row {
     pub const fn is_caught(&self) -> bool {
         match self.ran {
             Ran::Broke(..) | Ran::Panicked(_) => true,
-            Ran::Nothing | Ran::TookTooLong => false,
+            Ran::Nothing | Ran::TookTooLong | Ran::TookTooMuch => false,
         }
     }
 }
@@ -89,6 +89,7 @@ impl fmt::Display for Report {
                     writeln!(f, "{name:width$} NOT CAUGHT{rare}{}", mutation.rare)?;
                 }
                 Ran::TookTooLong => writeln!(f, "{name:width$} TOOK TOO LONG")?,
+                Ran::TookTooMuch => writeln!(f, "{name:width$} TOOK TOO MUCH MEMORY")?,
             }
         }
         let caught = rows.iter().filter(|row| row.is_caught()).count();

@@ -12,6 +12,10 @@ use super::schemata::VARIABLE;
 
 /// So long one mutation's run may take.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// So much memory it may take, in KiB: what goes round for ever may also grow, and took every machine's memory.
+const MEMORY_KIB: u64 = 4 * 1024 * 1024;
+/// What the standard library says when there is no memory left.
+const NO_MEMORY: &str = "memory allocation of ";
 
 /// What a run of a mutation came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub enum Ran {
     Nothing,
     /// It was stopped, because it took too long.
     TookTooLong,
+    /// It ended, because it took more memory than it may.
+    TookTooMuch,
 }
 
 /// Builds the copy of the simulation, where other crates than ours are built already. Answers its program.
@@ -62,7 +68,9 @@ pub fn run(
     };
     let promises: Vec<&str> = mutation.breaks.iter().map(|promise| promise.name()).collect();
     let until = if promises.is_empty() { String::new() } else { format!("={}", promises.join(",")) };
-    let mut child = Command::new(program)
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("ulimit -v {MEMORY_KIB} && exec \"$0\" \"$@\"")])
+        .arg(program)
         .args(["--seeds", &format!("{}..{}", seeds.start, seeds.end), "--jobs", "1"])
         .arg(format!("--until-broken{until}"))
         .arg("--stories")
@@ -99,7 +107,7 @@ fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
 }
 
 /// What a run says: `seed 17 breaks NeverStolen: web0/1 ...`, `story crashes breaks ...`, or that nothing is broken, or
-/// why it panicked.
+/// why it panicked, or that there was no memory left.
 fn understand(status: ExitStatus, said: &str, complained: &str) -> Option<Ran> {
     if status.success() {
         return Some(Ran::Nothing);
@@ -114,5 +122,6 @@ fn understand(status: ExitStatus, said: &str, complained: &str) -> Option<Ran> {
         lines.next()?;
         Some(Ran::Panicked(lines.next().unwrap_or_default().to_owned()))
     };
-    broke.or_else(panicked)
+    let is_full = || complained.contains(NO_MEMORY).then_some(Ran::TookTooMuch);
+    broke.or_else(panicked).or_else(is_full)
 }
