@@ -29,6 +29,7 @@ fn a_cluster_of_containers_does_what_one_of_processes_does() {
     project.has_cells(3);
     project.is_healthy();
     what_is_desired_runs_in_both_zones(&project);
+    a_program_is_run_where_an_instance_is(&project);
     a_cell_that_is_lost_comes_back_as_it_was(&project);
     another_bbs_leads(&project);
     the_log_outlives_its_server(&project);
@@ -62,6 +63,16 @@ fn what_is_desired_runs_in_both_zones(project: &Project) {
         rows.as_array().into_iter().flatten().filter_map(|row| row["isolation"].as_str()).collect();
     assert!(!walls.is_empty() && !walls.contains("none"), "they are not kept apart: {rows:#}");
     project.tell(&format!("six instances run in two zones, isolation {walls:?}, and a task has run"));
+}
+
+/// On a terminal of the container's own, among its processes alone.
+fn a_program_is_run_where_an_instance_is(project: &Project) {
+    let said = project.muster_with("instance exec -t web/1 -- sh", "tty; cat /proc/1/comm; pwd; exit\n");
+    for answer in ["/dev/pts/0", "shim", "/home/vcap"] {
+        // The shell's prompt may stand before it.
+        assert!(said.lines().any(|line| line.trim_end().ends_with(answer)), "no {answer} in {said}");
+    }
+    project.tell("a shell has run in a container");
 }
 
 /// Its instances run elsewhere meanwhile; the container that starts again has the same cell.
