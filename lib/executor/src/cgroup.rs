@@ -5,14 +5,14 @@
 //!   PARENT/muster-<cell>-<hash of the data folder>/<instance guid>
 //! ```
 //!
-//! `PARENT` is the group that this program is in, unless the settings name another. In version 2 no group has both processes and
-//! groups that are limited: so if that group is called `rep`, where systemd puts a rep (`DelegateSubgroup=rep`) so that what was
-//! given to it has none of its processes, `PARENT` is the group above.
+//! `PARENT` is found by [`place`], unless the settings name another.
 
 mod limits;
+mod place;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -21,13 +21,12 @@ use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
 use schemas::names::CellId;
 
+use self::place::{is_empty, place};
 use crate::process::{Groups, fnv};
 
 pub use limits::PROCESSES;
 pub(crate) use limits::{Limiter, Limits};
 
-/// What the group is called that a rep has for its own processes alone, beside those of its containers.
-const LEAF: &str = "rep";
 /// What a group weighs that nobody gave a weight, and so what the largest weight of a definition stands for.
 const USUAL_WEIGHT: u32 = 100;
 /// The least that a process is given by its nice value.
@@ -65,6 +64,8 @@ pub(crate) enum NoCgroups {
 pub(crate) struct Cgroups {
     parent: PathBuf,
     base: PathBuf,
+    /// The controllers that rule the groups that are made here.
+    given: Vec<&'static str>,
     /// Held while groups are made and removed: the base goes with its last group.
     making: Mutex<()>,
 }
@@ -75,11 +76,12 @@ impl Cgroups {
         let parent = match groups {
             Groups::Never => return Err(NoCgroups::Unwanted),
             Groups::Below(parent) => parent.clone(),
-            Groups::Own => place(own().ok_or(NoCgroups::Absent)?),
+            Groups::Own => place().ok_or(NoCgroups::Absent)?,
         };
         let base = parent.join(base_name(cell_id, data));
-        let cgroups = Self { parent, base, making: Mutex::new(()) };
+        let mut cgroups = Self { parent, base, given: CONTROLLERS.to_vec(), making: Mutex::new(()) };
         let usable = cgroups.try_out();
+        cgroups.given = switched_on(&cgroups.base);
         cgroups.remove_base();
         usable.map(|()| cgroups)
     }
@@ -98,15 +100,12 @@ impl Cgroups {
 
     /// Whether the groups that are made here have a weight of their own.
     pub(crate) fn weighs(&self) -> bool {
-        gives(&self.parent, "cpu")
+        self.gives("cpu")
     }
 
-    /// Whether a controller rules the groups that are made here: it is switched on where that is possible.
+    /// Whether a controller rules the groups that are made here.
     pub(crate) fn gives(&self, controller: &str) -> bool {
-        if !gives(&self.parent, controller) {
-            switch_on(&self.parent, controller);
-        }
-        gives(&self.parent, controller)
+        self.given.contains(&controller)
     }
 
     /// Where the group of a container is, or will be.
@@ -123,14 +122,12 @@ impl Cgroups {
 
     fn make_base(&self) -> io::Result<()> {
         // To say it again would cost the kernel more than all else of a group.
-        if gives(&self.base, "cpu") {
+        if self.base.is_dir() && self.given.iter().all(|name| switched_on(&self.base).contains(name)) {
             return Ok(());
         }
-        switch_on(&self.parent, "cpu");
+        switch_on(&self.parent, &self.given);
         make(&self.base)?;
-        for controller in CONTROLLERS.into_iter().filter(|name| gives(&self.parent, name)) {
-            switch_on(&self.base, controller);
-        }
+        switch_on(&self.base, &self.given);
         Ok(())
     }
 
@@ -147,21 +144,36 @@ fn base_name(cell_id: &CellId, data: &Path) -> String {
     format!("muster-{cell_id}-{:016x}", fnv(&data.display().to_string()))
 }
 
-/// Whether a controller rules the groups in a group. None does in one that isn't there.
-fn gives(group: &Path, controller: &str) -> bool {
-    let controllers = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
-    controllers.split_whitespace().any(|name| name == controller)
+/// The controllers that rule the groups in a group. None do in one that isn't there.
+fn switched_on(group: &Path) -> Vec<&'static str> {
+    listed(&group.join("cgroup.subtree_control"))
 }
 
-/// Has a controller rule the groups in a group. Refused where others share the group, or it has no such controller.
-fn switch_on(group: &Path, controller: &str) {
-    drop(fs::write(group.join("cgroup.subtree_control"), format!("+{controller}")));
+/// The controllers that a file of a group names.
+fn listed(file: &Path) -> Vec<&'static str> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    CONTROLLERS.into_iter().filter(|known| text.split_whitespace().any(|name| name == *known)).collect()
 }
 
+/// Has controllers rule the groups in a group, each where it is to be had. The kernel would let some of them where the group has
+/// processes, too, but then no group in it could be limited or take processes.
+fn switch_on(group: &Path, controllers: &[&str]) {
+    if !is_empty(group) {
+        return;
+    }
+    let on = switched_on(group);
+    for controller in controllers.iter().filter(|name| !on.contains(name)) {
+        // Refused where there is no such controller, or the group is another's: what came of it is read afterwards.
+        drop(fs::write(group.join("cgroup.subtree_control"), format!("+{controller}")));
+    }
+}
+
+/// Makes a group, whose containers may read what is counted in it, whatever this program's umask.
 fn make(group: &Path) -> io::Result<()> {
     match fs::create_dir(group) {
+        Ok(()) => fs::set_permissions(group, Permissions::from_mode(0o755)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        other => other,
+        Err(error) => Err(error),
     }
 }
 
@@ -218,56 +230,6 @@ fn remove_once(group: &Path) -> io::Result<()> {
         found.push(group);
     }
     found.iter().rev().try_for_each(fs::remove_dir)
-}
-
-/// Where groups are made by a program that is in this one.
-fn place(own: PathBuf) -> PathBuf {
-    match own.parent() {
-        Some(parent) if own.ends_with(LEAF) => parent.to_owned(),
-        Some(_) | None => own,
-    }
-}
-
-/// The group that this program is in.
-fn own() -> Option<PathBuf> {
-    let (mounts, groups) = seen()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    at(&mounts, group, |kind, _| kind == "cgroup2")
-}
-
-/// The group of version 1 that this program is in, of a controller that has a hierarchy of its own or shares one.
-fn group_of(controller: &str) -> Option<PathBuf> {
-    let (mounts, groups) = seen()?;
-    own_of_older(&mounts, &groups, controller)
-}
-
-fn own_of_older(mounts: &str, groups: &str, controller: &str) -> Option<PathBuf> {
-    let names = |list: &str| list.split(',').any(|name| name == controller);
-    let group = groups.lines().find_map(|line| {
-        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
-        names(controllers).then_some(group)
-    })?;
-    at(mounts, group, |kind, options| kind == "cgroup" && names(options))
-}
-
-/// The mounts and groups of this program.
-fn seen() -> Option<(String, String)> {
-    Some((fs::read_to_string("/proc/self/mountinfo").ok()?, fs::read_to_string("/proc/self/cgroup").ok()?))
-}
-
-/// Where a group is seen, in the hierarchy whose mount is of this kind and has these options.
-fn at(mounts: &str, group: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let mut fields = mount.split_whitespace().skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        let mut kind = kind.split_whitespace();
-        if !is_meant(kind.next()?, kind.nth(1).unwrap_or_default()) {
-            return None;
-        }
-        let below = Path::new(group).strip_prefix(root).ok()?;
-        Some(Path::new(point).join(below))
-    })
 }
 
 /// The weight of a definition, of which 0 is the usual one and the largest.
@@ -334,34 +296,5 @@ mod tests {
         assert_eq!(fs::read_to_string(path.join("cgroup.kill")).unwrap(), "1");
         fs::write(path.join("cgroup.events"), "populated 0\n").unwrap();
         assert!(kill(&path).unwrap());
-    }
-
-    #[test]
-    fn groups_are_made_beside_the_one_that_a_rep_has_for_itself() {
-        let made = |own: &str| place(own.into()).display().to_string();
-        assert_eq!(
-            made("/sys/fs/cgroup/system.slice/muster-rep.service/rep"),
-            "/sys/fs/cgroup/system.slice/muster-rep.service"
-        );
-        assert_eq!(made("/sys/fs/cgroup/user.slice/a-rep"), "/sys/fs/cgroup/user.slice/a-rep");
-        assert_eq!(made("/"), "/");
-    }
-
-    #[test]
-    fn the_own_group_is_where_it_is_mounted() {
-        let mounts = "25 1 0:23 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
-                      31 1 0:29 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
-        let newer = |mounts: &str, group: &str| {
-            at(mounts, group, |kind, _| kind == "cgroup2").map(|path| path.display().to_string())
-        };
-        assert_eq!(newer(mounts, "/a/b").as_deref(), Some("/sys/fs/cgroup/unified/a/b"));
-        let inner = "31 1 0:29 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(newer(inner, "/docker/1/c").as_deref(), Some("/sys/fs/cgroup/c"));
-        assert_eq!(newer(inner, "/elsewhere"), None);
-        let older = |groups: &str, name: &str| {
-            own_of_older(mounts, groups, name).map(|path| path.display().to_string())
-        };
-        assert_eq!(older("4:cpu,cpuacct:/x\n0::/a\n", "cpu").as_deref(), Some("/sys/fs/cgroup/cpu/x"));
-        assert_eq!(older("4:cpu:/x\n0::/a\n", "memory"), None);
     }
 }

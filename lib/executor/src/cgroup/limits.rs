@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use schemas::isolation::{Isolation, Wall};
 
-use super::{Cgroups, base_name, group_of, make, remove, share, weight_of};
+use super::place::group_of;
+use super::{Cgroups, base_name, make, remove, share, weight_of};
 use crate::process::Groups;
 use schemas::names::CellId;
 
