@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, fchmod, linkat,
-    mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chmodat, fchmod,
+    linkat, mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -49,6 +49,8 @@ impl Files {
             let folder = self.folder(&way)?;
             match mkdirat(&folder, part.as_str(), Mode::from_raw_mode(0o755)) {
                 Ok(()) => {
+                    // Whatever the umask.
+                    chmodat(&folder, part.as_str(), Mode::from_raw_mode(0o755), AtFlags::empty())?;
                     self.own(&folder, part, 0, 0)?;
                 }
                 Err(Errno::EXIST) => {}

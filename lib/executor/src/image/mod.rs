@@ -16,8 +16,9 @@ mod unpack;
 mod unused;
 mod zstd;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use oci_spec::image::ImageConfiguration;
@@ -88,6 +89,8 @@ fn make(data: &Path, name: &str, layout: &Layout, first_id: Option<u32>) -> io::
 
 fn unpacked(new: &Path, layout: &Layout, first_id: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(new.join(TREE))?;
+    // The root of a container, into which all its users come.
+    fs::set_permissions(new.join(TREE), Permissions::from_mode(0o755))?;
     unpack::layers(layout, &new.join(TREE), first_id)?;
     fs::write(new.join(CONFIG), layout.config()?)
 }

@@ -27,6 +27,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use schemas::isolation::Wall;
 use tokio::net::unix::pipe;
@@ -68,6 +69,9 @@ pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
     })
 }
 
+/// What the files of containers are not, unless their programs say otherwise: writable by others.
+const UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
+
 /// Where a container lives.
 struct Home {
     /// Its folder, as this program reaches it.
@@ -108,8 +112,10 @@ fn live(mut spec: Spec, home: Home) -> io::Result<ExitCode> {
     LocalSet::new().block_on(&runtime, life::live(home, spec)).map(|()| ExitCode::SUCCESS)
 }
 
-/// Leaves the session, the directory and the descriptors of the rep, and becomes the parent of all orphans below.
+/// Leaves the session, the directory, the descriptors and the umask of the rep, and becomes the parent of all orphans below.
 fn detach() -> io::Result<()> {
+    // Of a rep that lets nobody else read its files, no user of a container could enter the folders that are made for it.
+    rustix::process::umask(UMASK);
     close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
     match rustix::process::setsid() {
         // Who leads a group, as when started by hand, has what a session is for here.

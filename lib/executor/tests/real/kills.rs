@@ -30,7 +30,7 @@ fn give(child: &mut Child, recipe: &Recipe) {
 /// How many of these have a control group, where they are mounted on most hosts.
 fn groups_of(recipes: &[Recipe]) -> usize {
     let names: Vec<String> = recipes.iter().map(|recipe| recipe.instance_guid.to_string()).collect();
-    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/muster.slice"];
     let bases = roots.iter().filter_map(|root| std::fs::read_dir(root).ok()).flatten().flatten();
     bases.map(|base| names.iter().filter(|name| base.path().join(name).exists()).count()).sum()
 }
@@ -108,13 +108,13 @@ async fn nothing_that_the_keeper_inherited_reaches_a_container() {
     cell.end().await;
 }
 
-/// Whatever a script that starts a rep in the background has ignored.
+/// A script that starts a rep in the background has signals ignored, and its unit that nobody else may read its files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_ignores_no_signal_that_its_keeper_ignores() {
+async fn a_container_has_neither_the_ignored_signals_nor_the_umask_of_its_keeper() {
     let cell = Cell::new().await;
     let data = cell.root.path().join("kept");
-    let mut child = keeper("trap '' HUP INT QUIT USR1; exec $0 host $1", &data);
-    let recipe = task(sh("grep SigIgn /proc/self/status"));
+    let mut child = keeper("trap '' HUP INT QUIT USR1; umask 077; exec $0 host $1", &data);
+    let recipe = task(sh("umask; grep SigIgn /proc/self/status"));
     let guid = recipe.instance_guid;
     give(&mut child, &recipe);
     drop(child.stdin.take());
@@ -127,6 +127,7 @@ async fn a_container_ignores_no_signal_that_its_keeper_ignores() {
     let mask = said().rsplit('\t').next().and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     // Those beyond are real-time signals, of which the C library has two.
     assert_eq!(mask.unwrap() & 0x7fff_ffff, 0, "{}", said());
+    assert!(said().contains("OUT 0022\n"), "{}", said());
     child.kill().unwrap();
     child.wait().unwrap();
     let (next, _changes) = executor::process::Executor::open(crate::support::settings(data)).await.unwrap();

@@ -47,6 +47,8 @@ impl Cell {
     }
 
     pub(crate) async fn with(change: impl FnOnce(Settings) -> Settings) -> Self {
+        // As the unit of a rep has it: nobody else may read its files.
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
         let root = tempfile::tempdir().unwrap();
         let (executor, events) = Executor::open(change(settings(root.path().join("data")))).await.unwrap();
         Self { root, executor, events, guids: BTreeSet::new() }
