@@ -43,6 +43,8 @@ pub(crate) struct Wish {
     pub(crate) plan: Option<Plan>,
     pub(crate) deed: Deed,
     pub(crate) environment: BTreeMap<String, String>,
+    /// The working directory of the container, as it sees it.
+    pub(crate) work: PathBuf,
     /// Where it begins, as it sees it.
     pub(crate) dir: PathBuf,
     /// Who runs it; empty: whoever runs programs that name nobody.
@@ -272,9 +274,8 @@ fn give_up(wish: &Wish, plan: &Plan) -> Result<(), NotStarted> {
     give_up_rights()?;
     begin_in(wish)?;
     rustix::thread::set_no_new_privs(true)?;
-    if plan.has(Wall::Landlock) {
-        landlock::hold().map_err(|error| named("be held by Landlock", error))?;
-    }
+    // Also where the kernel has not all of what that wall promises.
+    landlock::hold(&wish.work).map_err(|error| named("be held by Landlock", error))?;
     if plan.has(Wall::Calls) {
         calls::refuse().map_err(|error| named("give up system calls", error))?;
     }

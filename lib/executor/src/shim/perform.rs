@@ -382,6 +382,7 @@ impl Performer {
             plan: self.spec.plan.clone(),
             deed,
             environment: BTreeMap::new(),
+            work: self.work.clone(),
             dir: self.work.clone(),
             user: user.to_owned(),
             file_bytes: self.file_bytes(),
