@@ -122,7 +122,8 @@ impl Cgroups {
 
     fn make_base(&self) -> io::Result<()> {
         // To say it again would cost the kernel more than all else of a group.
-        if self.base.is_dir() && self.given.iter().all(|name| switched_on(&self.base).contains(name)) {
+        let on = switched_on(&self.base);
+        if self.base.is_dir() && self.given.iter().all(|name| on.contains(name)) {
             return Ok(());
         }
         switch_on(&self.parent, &self.given);
