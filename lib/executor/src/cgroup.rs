@@ -25,7 +25,7 @@ use self::place::{is_empty, place};
 use crate::process::{Groups, fnv};
 
 pub use limits::PROCESSES;
-pub(crate) use limits::{Limiter, Limits};
+pub(crate) use limits::{Limiter, Limits, out_of_memory};
 
 /// What a group weighs that nobody gave a weight, and so what the largest weight of a definition stands for.
 const USUAL_WEIGHT: u32 = 100;

@@ -167,6 +167,14 @@ fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
+/// Why a container ended that took more memory than it may, in MiB, or than the host had.
+pub(crate) fn out_of_memory(memory_mb: u64) -> String {
+    match memory_mb {
+        0 => "out of memory".to_owned(),
+        limit => format!("out of memory (limit {limit} MiB)"),
+    }
+}
+
 impl Limits {
     /// How often the kernel killed a program of the container for want of memory.
     pub(crate) fn kills(&self) -> u64 {
@@ -234,6 +242,7 @@ mod tests {
         assert_eq!(limits.kills(), 0);
         fs::write(common.join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 1\n").unwrap();
         assert_eq!(limits.kills(), 2);
+        assert_eq!([0, 64].map(out_of_memory), ["out of memory", "out of memory (limit 64 MiB)"]);
     }
 
     #[test]

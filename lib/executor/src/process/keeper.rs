@@ -250,7 +250,9 @@ impl Keeper {
 
     fn end_of_shim(&self) -> String {
         if self.limits.kills() > 0 {
-            return "the shim of the container was killed: out of memory".to_owned();
+            // Who is not root can't spare the shim: the kernel ends it with its programs.
+            let memory_mb = self.folder.spec().map_or(0, |spec| spec.recipe.resources.memory_mb);
+            return cgroup::out_of_memory(memory_mb);
         }
         let complaint = self.folder.last_complaint();
         match complaint.as_str() {

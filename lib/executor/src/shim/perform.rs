@@ -33,6 +33,7 @@ use super::complain;
 use super::log::Source;
 use super::output::{Output, Sink};
 use super::reaper::Reaper;
+use crate::cgroup::out_of_memory;
 use crate::folder::Spec;
 use crate::isolation::{self, Deed, NotStarted, Session, Wish};
 use crate::{environment, processes};
@@ -408,8 +409,7 @@ impl Performer {
         let Some(plan) = self.spec.plan.as_ref().filter(|_| done.is_err()) else { return done };
         let kills = plan.limits.kills();
         if kills > self.kills.replace(kills) {
-            let limit = self.spec.recipe.resources.memory_mb;
-            return Err(Failure::Reason(format!("out of memory (limit {limit} MiB)")));
+            return Err(Failure::Reason(out_of_memory(self.spec.recipe.resources.memory_mb)));
         }
         done
     }
