@@ -6,7 +6,7 @@ use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 
 use super::WORK;
@@ -16,22 +16,24 @@ const KNOWN: ABI = ABI::V6;
 /// Where programs may write, unless what is mounted there refuses it.
 const WRITTEN: [&str; 6] = [WORK, "/tmp", "/var/tmp", "/run", "/dev", "/proc"];
 
+/// What programs are held in: all that is known of it.
+fn rules(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(level)
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .scope(Scope::AbstractUnixSocket)?
+        .create()
+}
+
 /// Whether this kernel has all of it.
 pub(super) fn is_there() -> bool {
-    let made = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(KNOWN))
-        .and_then(|rules| rules.scope(Scope::AbstractUnixSocket))
-        .and_then(Ruleset::create);
-    made.is_ok()
+    rules(CompatLevel::HardRequirement).is_ok()
 }
 
 /// Holds this program and all that it starts or becomes, as far as this kernel can. It may write in `work` besides.
 pub(super) fn hold(work: &Path) -> io::Result<()> {
     let (read, all) = (AccessFs::from_read(KNOWN), AccessFs::from_all(KNOWN));
-    let rules = Ruleset::default().handle_access(all).map_err(io::Error::other)?;
-    let rules = rules.scope(Scope::AbstractUnixSocket).map_err(io::Error::other)?;
-    let mut rules = rules.create().map_err(io::Error::other)?;
+    let mut rules = rules(CompatLevel::BestEffort).map_err(io::Error::other)?;
     let root = PathFd::new("/").map_err(io::Error::other)?;
     rules = rules.add_rule(PathBeneath::new(root, read)).map_err(io::Error::other)?;
     let written = WRITTEN.into_iter().map(Path::new).chain([work]);
