@@ -21,7 +21,7 @@ use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
 use schemas::names::CellId;
 
-use self::place::{is_empty, place};
+use self::place::{may_limit, place};
 use crate::process::{Groups, fnv};
 
 pub use limits::PROCESSES;
@@ -159,7 +159,7 @@ fn listed(file: &Path) -> Vec<&'static str> {
 /// Has controllers rule the groups in a group, each where it is to be had. The kernel would let some of them where the group has
 /// processes, too, but then no group in it could be limited or take processes.
 fn switch_on(group: &Path, controllers: &[&str]) {
-    if !is_empty(group) {
+    if !may_limit(group) {
         return;
     }
     let on = switched_on(group);

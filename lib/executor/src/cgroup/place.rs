@@ -59,7 +59,7 @@ fn slice(root: &Path) -> Option<PathBuf> {
 /// Moves all processes of a group into one below it, if the kernel asks for that.
 fn move_into_leaf(group: &Path) -> io::Result<()> {
     for _ in 0..MOVES {
-        if is_empty(group) {
+        if may_limit(group) {
             return Ok(());
         }
         let leaf = group.join(LEAF);
@@ -78,7 +78,7 @@ fn move_into_leaf(group: &Path) -> io::Result<()> {
 }
 
 /// Whether groups in this one may be limited: it has no processes, or is the root, where that doesn't count.
-pub(super) fn is_empty(group: &Path) -> bool {
+pub(super) fn may_limit(group: &Path) -> bool {
     let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     procs.is_empty() || !group.join("cgroup.type").exists()
 }
@@ -163,11 +163,11 @@ mod tests {
     fn who_is_at_the_root_of_all_it_sees_moves_below() {
         let root = tempfile::tempdir().unwrap();
         group(root.path(), "cpu memory pids", "1\n42\n");
-        assert!(!is_empty(root.path()));
+        assert!(!may_limit(root.path()));
         assert_eq!(place_of(root.path(), root.path().into()), root.path());
         assert_eq!(fs::read_to_string(root.path().join("rep/cgroup.procs")).unwrap(), "42");
         fs::remove_file(root.path().join("cgroup.type")).unwrap();
-        assert!(is_empty(root.path()), "of the host's root the kernel doesn't ask it");
+        assert!(may_limit(root.path()), "of the host's root the kernel doesn't ask it");
     }
 
     #[test]
