@@ -41,14 +41,14 @@ fn needs(wall: Wall, host: &Host) -> String {
         Wall::Users => "run the rep as root".to_owned(),
         Wall::Calls => "a kernel with seccomp (CONFIG_SECCOMP_FILTER)".to_owned(),
         Wall::Landlock => "a kernel with Landlock of version 6 (Linux 6.12) that is switched on; what an older one has is used, too: lsm=landlock,.. on its command line; see /sys/kernel/security/lsm".to_owned(),
-        Wall::Memory | Wall::Cpu | Wall::Forks if host.is_root => format!(
-            "control groups with memory, pids and cpu that the rep may write: of version 2, or mounted of version 1 (here: {})",
-            host.groups
-        ),
-        Wall::Memory | Wall::Cpu | Wall::Forks => format!(
-            "control groups that the rep may use: run it as root, or by its systemd unit, which has Delegate=yes and DelegateSubgroup=rep (systemd 254 or newer; here: {})",
-            host.groups
-        ),
+        Wall::Memory | Wall::Cpu | Wall::Forks => {
+            let groups = if host.is_root {
+                "with memory, pids and cpu that the rep may write: of version 2, or mounted of version 1"
+            } else {
+                "that the rep may use: run it as root, or by its systemd unit, which has Delegate=yes and DelegateSubgroup=rep, under systemd 254 or newer"
+            };
+            format!("control groups {groups} (here: {})", host.groups)
+        }
         Wall::Disk => "nothing of the host: this program always limits it".to_owned(),
     }
 }
@@ -74,6 +74,6 @@ mod tests {
         assert_eq!(said.advice.len(), 2, "{said:?}");
         assert_eq!(said.advice[0], "users: run the rep as root");
         assert!(said.advice[1].starts_with("cpu, memory: control groups"), "{said:?}");
-        assert!(said.advice[1].ends_with("here: none are mounted)"), "{said:?}");
+        assert!(said.advice[1].ends_with("(here: none are mounted)"), "{said:?}");
     }
 }
