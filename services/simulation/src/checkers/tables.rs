@@ -9,9 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use projections::World;
 use projections::tables::{self, Batch, Interval, Row, Table, Tables, Value};
-use schemas::container::Instance;
+use schemas::actual::Actual;
 use schemas::entry::Event;
-use schemas::process::Slot;
 use schemas::subject::Position;
 use schemas::{Entry, actual, evacuating};
 
@@ -171,9 +170,10 @@ fn compare(
         if looks.remove(position) {
             let held = database.at(*position);
             let expected = tables::rows(&world);
-            same(&held, &expected, *position).map_err(|how| format!("as of {position}, {how}"))?;
-            shown.stays(&held, expected).map_err(|how| format!("as of {position}, {how}"))?;
-            ended_no_more(&held, &world).map_err(|how| format!("as of {position}, {how}"))?;
+            same(&held, &expected, *position)
+                .and_then(|()| shown.stays(&held, expected))
+                .and_then(|()| ended_no_more(&held, &world))
+                .map_err(|how| format!("as of {position}, {how}"))?;
             if held.values().any(|one| !shown.last.contains(&key(&one.row))) {
                 saw(Situation::TablesRemember);
             }
@@ -219,21 +219,17 @@ fn same(
 /// What runs, or is to, is not told of as ended: a container may come back with its cell.
 fn ended_no_more(held: &BTreeMap<(Table, &[Value]), &Interval>, world: &World) -> Result<(), String> {
     let slots = world.processes_from(None).flat_map(|process| process.slots.iter());
-    for by in slots.flat_map(containers) {
+    let containers = slots.flat_map(|slot| {
+        let twin = slot.evacuating.as_ref().map(|twin| &twin.by);
+        slot.actual.as_ref().and_then(Actual::holder).into_iter().chain(twin)
+    });
+    for by in containers {
         let key = [Value::Text(by.instance_guid.to_string())];
         if held.contains_key(&(Table::EndedInstances, key.as_slice())) {
             return Err(format!("{by:?} is there again, and shown as ended"));
         }
     }
     Ok(())
-}
-
-fn containers(slot: &Slot) -> impl Iterator<Item = &Instance> {
-    let own = slot.actual.as_ref().and_then(|actual| match &actual.state {
-        actual::State::Claimed { by, .. } | actual::State::Running { by, .. } => Some(by),
-        actual::State::Unclaimed { .. } | actual::State::Crashed { .. } => None,
-    });
-    own.into_iter().chain(slot.evacuating.as_ref().map(|twin| &twin.by))
 }
 
 /// What was shown before: what tells how something ended stays.
