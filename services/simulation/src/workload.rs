@@ -24,7 +24,6 @@ use super::nodes::tag;
 use super::plan::Act;
 use super::racks::Asks;
 use super::rng::Rng;
-use super::walls::Walls;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,8 +288,6 @@ pub struct Work {
     pub tag: bool,
     /// What it asks of racks, and of where its siblings are.
     pub asks: Option<Asks>,
-    /// The walls that it asks for.
-    pub walls: Option<Walls>,
     /// How urgent what is desired with it is; none: as usual.
     pub priority: Option<Priority>,
 }
@@ -313,7 +310,6 @@ impl Work {
             stack: None,
             tag: false,
             asks: None,
-            walls: None,
             priority: None,
         }
     }
@@ -335,7 +331,7 @@ impl Work {
         Constraint {
             stack: self.stack.clone(),
             placement_tags: self.tag.then(tag).into_iter().collect(),
-            walls: self.walls.map(Walls::wanted).unwrap_or_default(),
+            walls: BTreeSet::new(),
             rules: self.asks.map(|asks| Box::new(asks.rules())),
         }
     }
