@@ -92,6 +92,7 @@ pub enum What {
 #[derive(Clone, Debug)]
 pub struct Scripted {
     address: String,
+    isolation: Isolation,
     script: fn(&Recipe) -> Behaviour,
     containers: BTreeMap<InstanceGuid, Scene>,
     /// What will happen, in the order in which it will.
@@ -206,6 +207,7 @@ impl Scripted {
     pub fn new(address: &str, script: fn(&Recipe) -> Behaviour) -> Self {
         Self {
             address: address.to_owned(),
+            isolation: Isolation::NONE,
             script,
             containers: BTreeMap::new(),
             due: BTreeMap::new(),
@@ -213,6 +215,12 @@ impl Scripted {
             next_port: FIRST_PORT,
             happened: vec![],
         }
+    }
+
+    /// The same, with containers that are said to be kept apart so.
+    #[must_use]
+    pub fn kept_apart(self, isolation: Isolation) -> Self {
+        Self { isolation, ..self }
     }
 
     /// Every container, from INITIALIZING until it is deleted.
@@ -252,7 +260,7 @@ impl Scripted {
                 domain: recipe.domain.clone(),
                 resources: recipe.resources,
                 let_in_at: recipe.let_in_at,
-                isolation: Isolation::NONE,
+                isolation: self.isolation,
                 state: ContainerState::Initializing,
             },
             behaviour,

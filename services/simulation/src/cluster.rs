@@ -12,7 +12,7 @@ use schemas::Timestamp;
 use schemas::container::{Container, Epoch};
 use schemas::names::{CellId, EntryId, TaskGuid};
 use schemas::subject::{Position, Subject};
-use scripted::{Behaviour, Scripted};
+use scripted::Scripted;
 
 use super::arrived::Arrived;
 use super::asked::{ClientRequest, Wanted};
@@ -21,7 +21,7 @@ use super::checkers::Checkers;
 use super::coverage::{Coverage, Situation};
 use super::faults::Faults;
 use super::journal::SimJournal;
-use super::nodes::{Life, Node, Place, Shape, Snapshot, address};
+use super::nodes::{Life, Node, Place, Shape, Snapshot, containers};
 use super::plan::{Act, Plan};
 use super::promises::{Broken, Promise};
 use super::records::Append;
@@ -284,7 +284,7 @@ impl Cluster {
             journal: SimJournal::new(shape.replicas),
             snapshot: None,
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),
-            cells: (0..shape.cells).map(|at| Scripted::new(&address(at), Behaviour::of)).collect(),
+            cells: (0..shape.cells).map(containers).collect(),
             due: BTreeMap::new(),
             counter: 0,
             questions: BTreeMap::new(),

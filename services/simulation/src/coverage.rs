@@ -67,6 +67,7 @@ situations! {
     RepeatedForgotten "a repeated append comes when the journal has forgotten the first",
     BatchDidNotFit "a batch has work for which there is no room",
     RuleUnmet "no cell meets a constraint",
+    WallsLacking "no cell keeps containers apart as is asked for",
     AffinityDecides "without affinities another cell would be better",
     SpreadDecides "without a spread over attributes another cell would be better",
     Crowded "what may not be beside its siblings finds no cell",

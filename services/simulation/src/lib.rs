@@ -62,6 +62,7 @@ pub mod shrink;
 pub mod spoiled;
 pub mod story;
 mod takeover;
+mod walls;
 pub mod workload;
 
 pub use cluster::{Cluster, Outcome, run, run_plan, run_told};

@@ -25,6 +25,7 @@ use super::coverage::Situation;
 use super::promises::Promise;
 use super::racks;
 use super::rng::Rng;
+use super::walls;
 
 /// So many containers that ended BBSs show of each index.
 pub(crate) const HISTORY: u32 = 3;
@@ -389,7 +390,7 @@ pub fn cell_id(at: usize) -> CellId {
 
 /// Where the containers of a cell are reached.
 #[must_use]
-pub(super) fn address(at: usize) -> String {
+fn address(at: usize) -> String {
     format!("10.0.0.{}", at + 1)
 }
 
@@ -402,6 +403,19 @@ fn folder(cell: usize) -> FolderId {
 pub(super) fn rep_of(cell: &CellId) -> Node {
     let number = cell.as_str().strip_prefix('c').and_then(|number| number.parse::<usize>().ok());
     Node::Rep(number.and_then(|number| number.checked_sub(1)).expect("cells are called c1, c2, ..."))
+}
+
+/// A cell's number in the run.
+pub(super) fn number_of(cell: &CellId) -> usize {
+    match rep_of(cell) {
+        Node::Rep(at) => at,
+        Node::Bbs(_) | Node::Auctioneer(_) => usize::MAX,
+    }
+}
+
+/// The containers of a cell that is new.
+pub(super) fn containers(cell: usize) -> Scripted {
+    Scripted::new(&address(cell), Behaviour::of).kept_apart(walls::kept(cell))
 }
 
 impl Cluster {
@@ -573,7 +587,7 @@ impl Cluster {
         let node = Node::Rep(cell);
         self.saw(if away.is_some() { Situation::MachineDied } else { Situation::CellGone });
         self.checkers.cell_died(cell, self.now);
-        self.cells[cell] = Scripted::new(&address(cell), Behaviour::of);
+        self.cells[cell] = containers(cell);
         let lived = self.end_life(node);
         match away {
             Some(away) if lived => self.schedule(self.now + away, ClusterEvent::Restart(node)),

@@ -22,6 +22,7 @@ use super::retries;
 use super::rng::Rng;
 use super::rollouts;
 use super::story::Expect;
+use super::walls;
 use super::workload::{self, Ask, Clients};
 
 /// A run, whole.
@@ -219,6 +220,7 @@ impl Plan {
             plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
             plan.acts.extend(retries::drawn(&mut Rng::new(seed, 37), plan.peace_at));
             plan.acts.extend(racks::wished(&mut Rng::new(seed, 36), plan.peace_at));
+            plan.acts.extend(walls::drawn(&mut Rng::new(seed, 39), plan.peace_at));
             let downtime =
                 periodics::downtime(&mut Rng::new(seed, 35), plan.shape, &plan.acts, plan.peace_at);
             if let Some((kills, over)) = downtime {

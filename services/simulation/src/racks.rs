@@ -9,11 +9,11 @@ use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::resources::Constraint;
 use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
 
-use crate::nodes::{Node, rep_of};
+use crate::nodes::number_of;
 use crate::plan::Act;
 use crate::rng::Rng;
-use crate::rollouts;
 use crate::workload::{Ask, Owner, Work, domain};
+use crate::{rollouts, walls};
 
 /// In so many runs of a thousand somebody asks for racks.
 const PERMILLE: u64 = 500;
@@ -174,8 +174,9 @@ const fn rack(cell: usize) -> Option<&'static str> {
 
 /// What a cell says of itself.
 pub(super) fn attributes(cell: usize) -> Attributes {
-    let values = rack(cell).map(|rack| (attribute(RACK), rack.to_owned())).into_iter().collect();
-    Attributes::new(values).expect("few and short ones")
+    let isolation = Some((AttributeName::isolation(), walls::kept(cell).to_string()));
+    let rack = rack(cell).map(|rack| (attribute(RACK), rack.to_owned()));
+    Attributes::new(isolation.into_iter().chain(rack).collect()).expect("few and short ones")
 }
 
 // ---- what is asked -----------------------------------------------------------------------------------------------
@@ -192,7 +193,8 @@ pub(super) fn wished(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> 
     if rng.chance(WISHES_PERMILLE) { until(peace_at, rng, wish) } else { vec![] }
 }
 
-fn until(peace_at: Duration, rng: &mut Rng, asked: fn(&mut Rng) -> Ask) -> Vec<(Duration, Act)> {
+/// What clients ask until peace, some now and then and some often.
+pub(super) fn until(peace_at: Duration, rng: &mut Rng, asked: fn(&mut Rng) -> Ask) -> Vec<(Duration, Act)> {
     let often = [40, 120, 250][usize::try_from(rng.below(3)).unwrap_or(0)];
     let mut acts = vec![];
     let mut at = Duration::from_secs(1);
@@ -292,7 +294,7 @@ fn wish_of(number: u64) -> Work {
     Work { asks, memory_mb: 64 + number, ..Work::usual() }
 }
 
-fn u32_below(rng: &mut Rng, bound: u64) -> u32 {
+pub(super) fn u32_below(rng: &mut Rng, bound: u64) -> u32 {
     u32::try_from(rng.below(bound)).unwrap_or(0)
 }
 
@@ -302,17 +304,9 @@ fn rules(constraint: &Constraint) -> impl Iterator<Item = &Rule> {
     constraint.rules.iter().flat_map(|rules| &rules.constraints)
 }
 
-/// The cell at this number of the run.
-fn number(cell: &CellId) -> usize {
-    match rep_of(cell) {
-        Node::Rep(at) => at,
-        Node::Bbs(_) | Node::Auctioneer(_) => usize::MAX,
-    }
-}
-
 /// The rack that a cell stands in.
 pub(super) fn rack_of(cell: &CellId) -> Option<&'static str> {
-    rack(number(cell))
+    rack(number_of(cell))
 }
 
 /// The first constraint that a cell by itself doesn't meet.

@@ -24,6 +24,7 @@ use super::nodes::tag;
 use super::plan::Act;
 use super::racks::Asks;
 use super::rng::Rng;
+use super::walls::Walls;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,6 +289,8 @@ pub struct Work {
     pub tag: bool,
     /// What it asks of racks, and of where its siblings are.
     pub asks: Option<Asks>,
+    /// The walls that it asks for.
+    pub walls: Option<Walls>,
     /// How urgent what is desired with it is; none: as usual.
     pub priority: Option<Priority>,
 }
@@ -310,6 +313,7 @@ impl Work {
             stack: None,
             tag: false,
             asks: None,
+            walls: None,
             priority: None,
         }
     }
@@ -331,7 +335,7 @@ impl Work {
         Constraint {
             stack: self.stack.clone(),
             placement_tags: self.tag.then(tag).into_iter().collect(),
-            walls: BTreeSet::new(),
+            walls: self.walls.map(Walls::wanted).unwrap_or_default(),
             rules: self.asks.map(|asks| Box::new(asks.rules())),
         }
     }

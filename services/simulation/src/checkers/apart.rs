@@ -42,6 +42,8 @@ impl Checkers {
                     notes.saw(Situation::Crowded);
                 } else if error.contains("constraint rack") {
                     notes.saw(Situation::RuleUnmet);
+                } else if error.contains(": isolation (") {
+                    notes.saw(Situation::WallsLacking);
                 }
             }
             let Event::Actual(actual::Event::Claimed { place, by, .. }) = event else { continue };

@@ -31,7 +31,7 @@ use super::{Notes, Scene};
 use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
-use crate::racks;
+use crate::{racks, walls};
 
 /// So long what is gone is remembered, in time of its subject.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
@@ -760,6 +760,7 @@ impl Process {
         if let (Node::Rep(at), Some(constraint)) = (rep_of(&by.cell_id), constraint) {
             let cell = scene.shape.cell(at);
             let fits = constraint.mismatch(&cell.offer()).is_none()
+                && walls::are_kept(&constraint.walls, &by.cell_id)
                 && racks::unmet(constraint, &by.cell_id).is_none();
             notes.must(P::PlacementObeys, fits, || format!("{name} is on {}", by.cell_id));
         }

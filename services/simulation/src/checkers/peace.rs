@@ -25,8 +25,7 @@ use crate::coverage::Situation;
 use crate::journal::SimJournal;
 use crate::nodes::{Node, cell_id};
 use crate::promises::{Broken, Promise as P};
-use crate::racks;
-use crate::rollouts;
+use crate::{racks, rollouts, walls};
 
 /// So often it is looked what is under way, and so far apart.
 const LOOKS: usize = 20;
@@ -305,6 +304,7 @@ impl Checkers {
             let compatible = |cell: &usize| {
                 let offers = self.shape.cell(*cell);
                 constraint.mismatch(&offers.offer()).is_none()
+                    && walls::are_kept(&constraint.walls, &cell_id(*cell))
                     && racks::unmet(constraint, &cell_id(*cell)).is_none()
             };
             let only = only_cell(&self.world, work);

@@ -23,6 +23,7 @@ use super::{Notes, Scene};
 use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
+use crate::walls;
 
 /// The reason of a task that nobody placed or started in time.
 const NOT_STARTED: &str = "not started within time limit";
@@ -338,10 +339,14 @@ impl Task {
         let at = scene.decision.at;
         match event {
             task::Event::Desired(desired) => self.begin(desired, at),
-            task::Event::Started { by, placement, isolation: _ } => {
+            task::Event::Started { by, placement, isolation } => {
+                notes.must(P::TellsTheTruth, *isolation == walls::of(&by.cell_id), || {
+                    format!("task {guid} is started on {} and kept apart as {isolation}", by.cell_id)
+                });
                 if let Node::Rep(at) = rep_of(&by.cell_id) {
                     let cell = scene.shape.cell(at);
-                    let fits = self.constraint.mismatch(&cell.offer()).is_none();
+                    let fits = self.constraint.mismatch(&cell.offer()).is_none()
+                        && walls::are_kept(&self.constraint.walls, &by.cell_id);
                     notes.must(P::PlacementObeys, fits, || format!("task {guid} is on {}", by.cell_id));
                 }
                 let work = WorkKey::Task { task_guid: guid.clone(), epoch: self.epoch };

@@ -8,7 +8,6 @@ use rep::Rep;
 use schemas::actual;
 use schemas::cell::{Cell, Presence};
 use schemas::container::{Container, ContainerState, Instance, NetInfo, WorkKey};
-use schemas::isolation::Isolation;
 use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
@@ -39,10 +38,10 @@ impl Node {
     /// A cell without a container, whose rep is not there yet.
     pub(super) fn new(id: &CellId, presence: Presence) -> Self {
         Self {
+            containers: containers(id, &presence),
             presence,
             rep: None,
             life: 0,
-            containers: Scripted::new(id.as_str(), Behaviour::of),
             sick: None,
             alarm: None,
             turn_due: false,
@@ -63,7 +62,7 @@ impl Node {
 
     /// It is gone with everything on it. Answers whether it was there.
     pub(super) fn end(&mut self, id: &CellId) -> bool {
-        self.containers = Scripted::new(id.as_str(), Behaviour::of);
+        self.containers = containers(id, &self.presence);
         self.rep.take().is_some()
     }
 
@@ -86,7 +85,7 @@ pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<
         let Found { domain, resources, ports, state, passed } = found;
         let behaviour = behave(&work, by.instance_guid, passed);
         let (instance_guid, let_in_at) = (by.instance_guid, world.position());
-        let isolation = Isolation::NONE;
+        let isolation = node.presence.offer(&by.cell_id).isolation();
         let container = Container { instance_guid, work, domain, resources, let_in_at, isolation, state };
         node.containers.adopt(now, container, behaviour, ports);
     };
@@ -99,6 +98,11 @@ pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<
         of_task(task, now, &mut put);
     }
     nodes
+}
+
+/// The containers of a cell on which nothing runs.
+fn containers(id: &CellId, presence: &Presence) -> Scripted {
+    Scripted::new(id.as_str(), Behaviour::of).kept_apart(presence.offer(id).isolation())
 }
 
 fn node(id: &CellId, cell: &Cell) -> Node {

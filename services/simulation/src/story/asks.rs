@@ -14,6 +14,7 @@ use super::rolling;
 use super::words::{Bad, Quoted, Time, Words, duration};
 use crate::plan::{Act, Answer};
 use crate::racks::Asks;
+use crate::walls::Walls;
 use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
 
 /// How long a client waits for its answer, where nothing else is said.
@@ -140,7 +141,7 @@ impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Work::usual();
         let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
-        let Work { unhealthy, memory_mb, stack, tag, asks, priority, .. } = self.0;
+        let Work { unhealthy, memory_mb, stack, tag, asks, walls, priority, .. } = self.0;
         let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
             if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
@@ -168,6 +169,7 @@ impl fmt::Display for Options<'_> {
             f.write_str(" tag")?;
         }
         asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))?;
+        walls.map_or(Ok(()), |walls| write!(f, " walls={}", walls.name()))?;
         priority.map_or(Ok(()), |priority| write!(f, " priority={priority}"))
     }
 }
@@ -399,6 +401,10 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
         let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
         let expected = format!("what is asked: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
         work.asks = Some(value.read(&expected, known)?.0);
+    } else if let Some(mut value) = words.take_option("walls") {
+        let known = |word: &str| Walls::NAMES.iter().find(|(_, name)| *name == word);
+        let expected = format!("walls: {}", Walls::NAMES.map(|(_, name)| name).join(", "));
+        work.walls = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("priority") {
         work.priority = Some(priority(&mut value)?);
     } else if words.take("ignores-term") {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use client::{Client, Only, Target};
+use schemas::attributes;
 use schemas::names::{ClientName, Domain};
 use schemas::query::{InstanceRow, InstanceState, TaskState};
 use simulation::nodes::{Node, Shape};
@@ -159,9 +160,10 @@ fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
                 ("--evacuation-timeout", settings.evacuation_timeout.as_secs().to_string()),
             ];
             let tags = settings.placement_tags.iter().map(|tag| ("--tag", tag.to_string()));
-            let attributes = settings.attributes.iter();
-            let attributes = attributes.map(|(name, value)| ("--attribute", format!("{name}={value}")));
-            let pairs = pairs.into_iter().chain(tags).chain(attributes);
+            // A real rep finds out what it keeps apart, and takes nobody's word for it.
+            let own = settings.attributes.iter().filter(|(name, _)| name.as_str() != attributes::ISOLATION);
+            let own = own.map(|(name, value)| ("--attribute", format!("{name}={value}")));
+            let pairs = pairs.into_iter().chain(tags).chain(own);
             let args = pairs.flat_map(|(option, value)| [option.to_owned(), value]);
             std::iter::once("rep".to_owned()).chain(args).collect()
         }

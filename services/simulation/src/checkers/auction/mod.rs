@@ -43,12 +43,14 @@ use super::Notes;
 use crate::coverage::Situation;
 use crate::nodes::Life;
 use crate::promises::Promise;
-use crate::racks;
+use crate::{racks, walls};
 
 /// Most candidates of an explanation (docs/model.md, "The auction").
 const CANDIDATES: usize = 5;
 /// What a rep refused is in the next auction, which is so soon.
 const AT_ONCE: Duration = Duration::from_millis(50);
+/// Most cells of too little isolation that an error names.
+const WEAK: usize = 3;
 /// What a cell can lack, as errors and explanations name it.
 const LACKS: [&str; 4] = ["containers", "disk", "memory", "ports"];
 
@@ -373,6 +375,10 @@ impl<'a> Auction<'a> {
             && self.are_all_told(why, (&name, constraint), size)
             && self.is_counted(why, constraint, size, &tried);
         let open = open && place(winner).1;
+        let lacks = mismatch(constraint, winner).map(Mismatch::word);
+        self.must(Promise::BestPlace, lacks.is_none(), || {
+            format!("{key} is given to {cell}, which doesn't fit: {lacks:?}")
+        });
         self.must(Promise::BestPlace, open && free.fits(size), || {
             format!("{key} of {size:?} is given to {cell}, which takes it: {open}, and has {free:?} free")
         });
@@ -510,7 +516,11 @@ impl<'a> Auction<'a> {
             if let Some(rule) = rule {
                 return what == NO_COMPATIBLE_CELLS && words.starts_with(&format!("constraint {rule} ("));
             }
-            // The nearest miss is named: a cell with other tags has the right stack.
+            // The nearest miss is named: a cell of too little isolation has the right stack and tags, one with other tags
+            // the right stack.
+            if has(Mismatch::Isolation) {
+                return what == NO_COMPATIBLE_CELLS && self.are_weak(words, constraint);
+            }
             let nearest = [Mismatch::Tags, Mismatch::Stack].into_iter().find(|what| has(*what));
             return what == NO_COMPATIBLE_CELLS && words == nearest.map_or("", what_word);
         }
@@ -544,6 +554,17 @@ impl<'a> Auction<'a> {
             && words.iter().all(may)
             && LACKS.iter().filter(|word| surely(word)).all(|word| words.contains(word))
     }
+
+    /// Whether these are cells that keep their containers apart too little, and all others are counted:
+    /// `isolation (c1 is none, c2 is degraded[landlock], and 3 more)`.
+    fn are_weak(&self, words: &str, constraint: &Constraint) -> bool {
+        let weak = self.seen().filter(|seen| mismatch(constraint, seen) == Some(Mismatch::Isolation));
+        let weak: Vec<String> = weak.map(|seen| format!("{} is {}", seen.id, walls::of(seen.id))).collect();
+        let more = weak.len().saturating_sub(WEAK);
+        let more = (more > 0).then(|| format!("and {more} more"));
+        let said: Vec<String> = weak.into_iter().take(WEAK).chain(more).collect();
+        words == format!("isolation ({})", said.join(", "))
+    }
 }
 
 /// What is certain.
@@ -553,8 +574,13 @@ const fn same(so: bool) -> Bounds<bool> {
 
 fn mismatch<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<Mismatch<'a>> {
     match constraint.mismatch(&seen.log.presence.offer(seen.id)) {
-        Some(what @ (Mismatch::Stack | Mismatch::Tags | Mismatch::Isolation)) => Some(what),
-        Some(Mismatch::Rule(..)) | None => {
+        Some(what @ (Mismatch::Stack | Mismatch::Tags)) => Some(what),
+        Some(Mismatch::Isolation | Mismatch::Rule(..)) | None
+            if !walls::are_kept(&constraint.walls, seen.id) =>
+        {
+            Some(Mismatch::Isolation)
+        }
+        Some(Mismatch::Isolation | Mismatch::Rule(..)) | None => {
             racks::unmet(constraint, seen.id).map(|rule| Mismatch::Rule(0, rule))
         }
     }

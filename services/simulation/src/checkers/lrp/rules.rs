@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use schemas::actual::{self, Ended, Unclaimed};
-use schemas::container::{Instance, RunResult};
+use schemas::container::{Instance, NetInfo, RunResult};
 use schemas::crash::Restart;
 use schemas::entry::{Actor, Aggregate, Event};
+use schemas::isolation::Isolation;
 use schemas::placement::Explanation;
 use schemas::policy::RestartPolicy;
 use schemas::{Place, Position, desired};
@@ -17,6 +18,7 @@ use crate::checkers::placing::Said;
 use crate::checkers::rollouts::Part;
 use crate::checkers::{Notes, Scene};
 use crate::coverage::Situation;
+use crate::walls;
 
 impl Process {
     /// What an event does to an instance, and what is wrong with that.
@@ -56,7 +58,7 @@ impl Process {
                 }
                 (enter(State::Claimed(by.clone())), wrong_claim(before, by, scene))
             }
-            actual::Event::Started { by, net, .. } => {
+            actual::Event::Started { by, net, isolation, .. } => {
                 if before.is_none() {
                     notes.saw(Situation::OrphanAdopted);
                 }
@@ -66,8 +68,7 @@ impl Process {
                 {
                     notes.saw(Situation::StaleDomainKept);
                 }
-                let untrue = scene.truth.net(by.instance_guid) != Some(net);
-                let untrue = untrue.then_some((P::TellsTheTruth, "it was not reached there"));
+                let untrue = untrue_start(by, net, *isolation, scene);
                 (enter(State::Running(by.clone())), wrong_start(before, by, scene).or(untrue))
             }
             actual::Event::Entered { by, .. } => {
@@ -395,6 +396,14 @@ fn wrong_start(before: Option<&Lrp>, by: &Instance, scene: &Scene<'_>) -> Wrong 
             None
         }
     }
+}
+
+/// What is said of a container that runs and isn't so.
+fn untrue_start(by: &Instance, net: &NetInfo, isolation: Isolation, scene: &Scene<'_>) -> Wrong {
+    if scene.truth.net(by.instance_guid) != Some(net) {
+        return Some((P::TellsTheTruth, "it was not reached there"));
+    }
+    (isolation != walls::of(&by.cell_id)).then_some((P::TellsTheTruth, "it is not kept apart so"))
 }
 
 fn wrong_entry(before: Option<&Lrp>, by: &Instance) -> Wrong {

@@ -7,7 +7,6 @@ use schemas::cluster::Role;
 use schemas::crash::Restart;
 use schemas::definition::Definition;
 use schemas::evaluation::{Evaluation, Status};
-use schemas::isolation::Isolation;
 use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, CellState, EvaluationRow, EvaluationSubject, Filter, InstancePresence, InstanceRow,
@@ -21,6 +20,7 @@ use schemas::{Place, Timestamp};
 use super::evaluated::{self, is_open};
 use super::facts::{Cell, Facts, Lrp, Process, Task, Twin};
 use crate::checkers::rollouts::{Roll, Stands};
+use crate::walls;
 
 /// Of a cell nothing was heard for so long: it is SILENT.
 const SILENT: u64 = 10_000;
@@ -160,7 +160,7 @@ fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> In
         stopping: lrp.stopping,
         address: lrp.net.as_ref().map(|net| net.address.to_string()),
         ports: lrp.net.as_ref().map(|net| net.ports.to_vec()).unwrap_or_default(),
-        isolation: lrp.net.as_ref().map(|_| Isolation::NONE),
+        isolation: by.filter(|_| lrp.net.is_some()).map(|by| walls::of(&by.cell_id)),
         placement_error: lrp.error.clone(),
         crash_count: lrp.crashes,
         crash_reason: lrp.reason.clone(),

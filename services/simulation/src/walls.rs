@@ -1,0 +1,129 @@
+//! How far the cells of a run keep their containers apart, what clients ask of that, and what it means: for the workload and,
+//! written apart from the services' code, for the checkers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use schemas::isolation::{Isolation, Wall};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
+
+use crate::nodes::number_of;
+use crate::plan::Act;
+use crate::racks::{self, Asks};
+use crate::rng::Rng;
+use crate::workload::{Ask, Owner, Work};
+
+/// In so many runs of a thousand somebody asks for walls.
+const PERMILLE: u64 = 400;
+
+/// The walls that work asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walls {
+    /// All of them.
+    All,
+    /// Landlock.
+    Landlock,
+    /// Files and processes of its own.
+    FilesAndProcesses,
+}
+
+impl Walls {
+    /// All of them, with their names in stories.
+    pub const NAMES: [(Self, &str); 3] =
+        [(Self::All, "all"), (Self::Landlock, "landlock"), (Self::FilesAndProcesses, "files-and-processes")];
+
+    /// Its name in stories.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Landlock => "landlock",
+            Self::FilesAndProcesses => "files-and-processes",
+        }
+    }
+
+    /// As a definition says it.
+    pub(super) fn wanted(self) -> BTreeSet<Wall> {
+        match self {
+            Self::All => BTreeSet::from(Wall::ALL),
+            Self::Landlock => BTreeSet::from([Wall::Landlock]),
+            Self::FilesAndProcesses => BTreeSet::from([Wall::Files, Wall::Processes]),
+        }
+    }
+}
+
+/// What the cell at this number keeps: the first everything, the second all but Landlock, the third nothing.
+pub(super) const fn kept(cell: usize) -> Isolation {
+    match cell % 4 {
+        0 => Isolation::FULL,
+        1 => Isolation::FULL.without(Wall::Landlock),
+        2 => Isolation::NONE,
+        _ => Isolation::FULL.without(Wall::Memory).without(Wall::Disk),
+    }
+}
+
+// ---- what is asked -----------------------------------------------------------------------------------------------
+
+/// What clients do until peace with processes and tasks that ask for walls.
+#[must_use]
+pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+    if rng.chance(PERMILLE) { racks::until(peace_at, rng, asked) } else { vec![] }
+}
+
+fn asked(rng: &mut Rng) -> Ask {
+    let global = rng.chance(200);
+    let process = if global { "walls".to_owned() } else { format!("walled{}", rng.below(3)) };
+    let process = ProcessGuid::new(&process).expect("a name");
+    let number = rng.below(if global { CONSTRAINTS } else { WORKS });
+    match rng.below(12) {
+        0..=3 if global => Ask::DesireGlobal { process, work: work(number) },
+        0..=3 => Ask::Desire { process, instances: 1 + racks::u32_below(rng, 5), work: work(number) },
+        4 | 5 => Ask::Scale { process, instances: racks::u32_below(rng, 7) },
+        6..=8 => {
+            let definition = DefinitionId::new(&format!("walls{number}")).expect("a name");
+            Ask::Deploy { process, definition, work: work(number), rolls: None }
+        }
+        9 => Ask::Remove(process),
+        _ => {
+            let task = TaskGuid::new(&format!("walled{}", rng.below(50))).expect("a name");
+            let work = Work { run: Some(rng.millis(1_000, 10_000)), ..work(number % CONSTRAINTS) };
+            let queue = rng.chance(500).then(|| Duration::from_secs(20));
+            Ask::Run { task, work, owner: Owner::None, queue }
+        }
+    }
+}
+
+/// How many kinds of work there are.
+const WORKS: u64 = 12;
+
+/// So many of them have no wishes: a process that runs on each cell may have none, and a task is one.
+const CONSTRAINTS: u64 = 6;
+
+/// A definition of the same name is the same. Of those that ask for the same walls one asks nothing of racks.
+fn work(number: u64) -> Work {
+    let walls = match number % 3 {
+        0 => Walls::All,
+        1 => Walls::Landlock,
+        _ => Walls::FilesAndProcesses,
+    };
+    let asks = match number / 3 {
+        0 => None,
+        1 => Some(Asks::NotFirst),
+        2 => Some(Asks::ShunsFirst),
+        _ => Some(Asks::Spread),
+    };
+    Work { walls: Some(walls), asks, memory_mb: 64 + number, ..Work::usual() }
+}
+
+// ---- what it means -----------------------------------------------------------------------------------------------
+
+/// How far a cell keeps its containers apart.
+pub(super) fn of(cell: &CellId) -> Isolation {
+    kept(number_of(cell))
+}
+
+/// Whether a cell keeps its containers apart as it is asked for.
+pub(super) fn are_kept(wanted: &BTreeSet<Wall>, cell: &CellId) -> bool {
+    let lacking: Vec<Wall> = of(cell).lacking().collect();
+    !wanted.iter().any(|wall| lacking.contains(wall))
+}
