@@ -571,7 +571,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 51] = [
+    let limits: [(&str, usize); 56] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -609,6 +609,14 @@ fn limit_table() -> String {
         ("cached dependencies", limits::CACHED_DEPENDENCIES),
         ("files that a program may have open", usize::try_from(limits::NOFILE).unwrap()),
         ("entries of a folder in an answer", limits::FILE_ENTRIES),
+        ("bytes of a file in an answer", limits::FILE_BYTES),
+        ("bytes of the path and the arguments of a program that is run in a container", limits::EXEC_BYTES),
+        ("bytes of the word for what a terminal is", limits::TERMINAL_KIND_BYTES),
+        ("bytes that one message brings to a program in a container, or from it", limits::TALK_BYTES),
+        (
+            "milliseconds that an answer waits for what such a program says",
+            usize::try_from(limits::TALK_WAIT_MS).unwrap(),
+        ),
         ("bytes of a reason", limits::REASON_BYTES),
         ("bytes of a `traceparent`", limits::TRACE_BYTES),
         ("bytes of a task's result", limits::TASK_RESULT_BYTES),

@@ -21,7 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, NetInfo, PortMapping, Recipe, RunResult, WorkKey};
 use schemas::isolation::Isolation;
 use schemas::limits::{REASON_BYTES, cut};
@@ -153,7 +152,8 @@ impl Behaviour {
         };
         let usual =
             Self { start: Some(Duration::ZERO), run: task.then_some(Duration::ZERO), ..Self::default() };
-        let Some(run) = first_run(&recipe.action).filter(|run| run.path == "scripted") else { return usual };
+        // What is only fetched or sent takes no time, and goes well.
+        let Some(run) = recipe.action.first_run().filter(|run| run.path == "scripted") else { return usual };
         let read = run.args.iter().try_fold(usual, |so_far, argument| {
             so_far.with(argument).ok_or_else(|| format!("scripted: cannot read {argument:?}"))
         });
@@ -175,21 +175,6 @@ impl Behaviour {
             _ => return None,
         }
         Some(self)
-    }
-}
-
-/// The first program of a recipe, from left to right.
-fn first_run(action: &Action) -> Option<&Run> {
-    match action {
-        Action::Run(run) => Some(run),
-        // In no time, and well.
-        Action::Download(_) | Action::Upload(_) => None,
-        Action::Timeout(_)
-        | Action::Try(_)
-        | Action::Parallel(_)
-        | Action::Serial(_)
-        | Action::Codependent(_)
-        | Action::EmitProgress(_) => action.children().iter().find_map(first_run),
     }
 }
 
