@@ -31,9 +31,9 @@ use super::story::Seen;
 /// When every run starts.
 pub const START: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 /// More steps than any run takes that becomes quiet.
-const STEPS: u64 = 5_000_000;
+const STEPS: u64 = 1_000_000;
 /// More than happens at one moment where nothing goes round in circles.
-const AT_ONCE: u64 = 100_000;
+const AT_ONCE: u64 = 10_000;
 /// The longest story that is kept, in lines.
 const STORY: usize = 100_000;
 
