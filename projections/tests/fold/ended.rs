@@ -172,6 +172,7 @@ fn every_end_is_told_as_it_was() {
             None,
         ),
         (vec![started(0, 1_000)], How::Displaced, None),
+        (vec![removed(0, Ended::Replaced)], How::Stopped, Some(Ended::Replaced)),
     ];
     for (number, (events, how, stop)) in (0..).zip(ends) {
         log.decide(0, vec![removed(0, Ended::Undesired)]);
