@@ -90,14 +90,23 @@ pub(super) fn kept(world: &World, awaited: &[Awaited]) -> Vec<(WorkRef, CellId, 
             kept.extend(size.map(|size| (work.clone(), cell.clone(), size)));
         }
     };
-    for one in awaited.iter().filter(|one| waits_since(world, &one.work) == Some(one.attempt)) {
-        keep(&one.work, &one.cell);
-    }
-    for work in world.work() {
+    for work in world.work().filter(|work| waits_since(world, work).is_some()) {
+        awaited.iter().filter(|one| may_mean(&one.work, work)).for_each(|one| keep(work, &one.cell));
         let error = peace::demands(world, work).and_then(|(_, _, error)| error);
         error.and_then(awaited_cell).iter().for_each(|cell| keep(work, cell));
     }
     kept
+}
+
+/// Whether what stopped for one may count for the other: the reason names no definition, and no attempt.
+fn may_mean(one: &WorkRef, other: &WorkRef) -> bool {
+    match (one, other) {
+        (WorkRef::Lrp(one), WorkRef::Lrp(other)) => {
+            (&one.process_guid, one.place.index) == (&other.process_guid, other.place.index)
+        }
+        (WorkRef::Task(one), WorkRef::Task(other)) => one == other,
+        (WorkRef::Lrp(_), WorkRef::Task(_)) | (WorkRef::Task(_), WorkRef::Lrp(_)) => false,
+    }
 }
 
 /// Since when work waits for a place.

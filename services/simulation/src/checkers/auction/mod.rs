@@ -497,7 +497,7 @@ impl<'a> Auction<'a> {
         let cells: Vec<String> =
             cells.map(|seen| format!("{} {:?} {:?}", seen.id, seen.open, seen.free)).collect();
         self.must(Promise::NoRoomSaid, room.is_none(), || {
-            format!("{work:?} fails with {error:?}, and {room:?} has room for {size:?}")
+            format!("{work:?} fails with {error:?}, and {room:?} has room for {size:?}: {cells:?}")
         });
         self.must(Promise::NoRoomSaid, right, || {
             format!("{work:?} of {size:?} fails with {error:?}: {cells:?}")
