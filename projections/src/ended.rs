@@ -125,7 +125,8 @@ impl History {
                     actual::Event::Claimed { place, by, .. } | actual::Event::Started { place, by, .. },
                 )
                 | Event::Evacuating(evacuating::Event::Set { place, by, .. }) => {
-                    self.revive(&process.guid, place.index, by.instance_guid, tell);
+                    tell(Told::InstanceTaken { container: by.instance_guid });
+                    self.revive(&process.guid, place.index, by.instance_guid);
                 }
                 Event::Actual(
                     actual::Event::Created { .. }
@@ -168,14 +169,13 @@ impl History {
     }
 
     /// A container that ended once more has not: a cell that was lost came back with it.
-    fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid, tell: Tell<'_>) {
+    fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid) {
         // Of most processes nothing has ended.
         if !self.counts.contains_key(process) {
             return;
         }
         let of_index = self.of_index(process, index);
         let found = of_index.filter(|(_, ended)| ended.by.instance_guid == container);
-        let found = found.inspect(|(_, ended)| tell(Told::InstanceReturned { process, ended }));
         let found: Vec<OfIndex> = found.map(|(key, _)| key.clone()).collect();
         found.iter().for_each(|key| self.remove(key));
     }
@@ -189,7 +189,7 @@ impl History {
         tell: Tell<'_>,
     ) {
         let index = ended.place.index;
-        self.revive(process, index, ended.by.instance_guid, tell);
+        self.revive(process, index, ended.by.instance_guid);
         tell(Told::InstanceEnded { process, ended: &ended });
         if self.kept_of(process) == 0 {
             return;

@@ -15,7 +15,9 @@ use schemas::domain::{self, Freshness};
 use schemas::ended::{EndedInstance, EndedTask};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{CellId, Domain, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, Domain, InstanceGuid, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
@@ -53,7 +55,7 @@ pub enum Change {
     Cluster,
 }
 
-/// What ended by an entry, told while it is folded: whether the World remembers it or not.
+/// What ended by an entry, and what did not after all, told while it is folded: whether the World remembers it or not.
 #[derive(Clone, Copy, Debug)]
 pub enum Told<'a> {
     /// A container of an instance ended.
@@ -63,12 +65,10 @@ pub enum Told<'a> {
         /// What is known of it.
         ended: &'a EndedInstance,
     },
-    /// A container that had ended, as far as the World remembers, came back with its cell, or ends once more.
-    InstanceReturned {
-        /// Its process.
-        process: &'a ProcessGuid,
-        /// What was known of its end.
-        ended: &'a EndedInstance,
+    /// An instance is in a container, which may have ended before, and come back with its cell.
+    InstanceTaken {
+        /// Which.
+        container: InstanceGuid,
     },
     /// A task was deleted after it completed.
     TaskEnded {

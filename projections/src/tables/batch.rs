@@ -135,26 +135,26 @@ impl Batch {
     }
 
     fn step(&mut self, step: Step) {
-        let (row, ends, opens) = match step {
-            Step::Open(row) => (row, false, true),
-            Step::Replace(row) => (row, true, true),
-            Step::Close(row) => (row, true, false),
-            Step::Renew(row) => (row, true, true),
+        let (name, ends, opens) = match step {
+            Step::Open(row) => (name(&row), false, Some(row)),
+            Step::Replace(row) | Step::Renew(row) => (name(&row), true, Some(row)),
+            Step::Close(row) => (name(&row), true, None),
+            Step::Clear(table, key) => ((table, key), true, None),
         };
-        self.count(&row.values);
-        let changes = self.changes.entry((row.table, row.key().to_vec())).or_default();
+        self.count(opens.as_ref().map_or(&name.1, |row| &row.values));
+        let changes = self.changes.entry(name).or_default();
         if ends {
             // What has ended already, ends no later.
             let to = changes.intervals.last_mut().map_or(&mut changes.ends, |last| &mut last.to);
             to.get_or_insert(self.end);
         }
-        if opens {
+        if let Some(row) = opens {
             changes.intervals.push(Interval { row, from: self.end, to: None });
         }
     }
 
-    /// The rows of a table that were there before and end, by their keys. Those of a record that was renewed may not have
-    /// been there.
+    /// The rows of a table that were there before and end, by their keys. Those of a record that was renewed or cleared may
+    /// not have been there.
     pub fn ends(&self, table: Table) -> impl Iterator<Item = (&[Value], Moment)> {
         self.of(table).filter_map(|(key, changes)| Some((key, changes.ends?)))
     }
@@ -180,6 +180,10 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.events.is_empty() && self.set_aside.is_empty()
     }
+}
+
+fn name(row: &Row) -> (Table, Vec<Value>) {
+    (row.table, row.key().to_vec())
 }
 
 /// Bytes that a value takes, with its text.
@@ -243,6 +247,8 @@ mod tests {
         batch.take(steps(8, vec![Step::Close(row(2))]));
         batch.take(steps(9, vec![Step::Renew(row(3))]));
         assert_eq!(written(&batch), (vec![8], vec![(9, None)]));
+        batch.take(steps(10, vec![Step::Clear(Table::Domains, row(3).key().to_vec())]));
+        assert_eq!(written(&batch), (vec![8], vec![(9, Some(10))]));
     }
 
     #[test]

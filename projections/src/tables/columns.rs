@@ -4,7 +4,7 @@ use schemas::cluster::Cluster;
 use schemas::container::Epoch;
 use schemas::definition::Definition;
 use schemas::evaluation::{Canceled, Status};
-use schemas::names::{DefinitionId, Domain, ProcessGuid};
+use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::query::{
     CellRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EvaluationSubject, InstanceRow,
     LrpRow, ParameterisedRow, PeriodicRow, RolloutRow, TaskRow,
@@ -675,6 +675,11 @@ pub(super) fn actual_lrp(of: &InstanceRow) -> Row {
 
 pub(super) fn ended_instance(of: &EndedInstanceRow) -> Row {
     row(Table::EndedInstances, &ENDED_INSTANCES, of)
+}
+
+/// What names the row of a container that ended.
+pub(super) fn ended_instance_key(container: InstanceGuid) -> Vec<Value> {
+    vec![text(container)]
 }
 
 pub(super) fn rollout(of: &Rolled<'_>) -> Row {

@@ -59,6 +59,8 @@ pub enum Step {
     Close(Row),
     /// It is there from now on. Should one of its name be there that the World has forgotten, that ends.
     Renew(Row),
+    /// Should one of this name be there, that the World has forgotten or not, it isn't any more.
+    Clear(Table, Vec<Value>),
 }
 
 /// What an entry does to the tables.
@@ -95,7 +97,7 @@ impl Tables {
         }
         let touched = Touched::by(entry);
         let before = touched.rows(&self.world);
-        let mut ended = rows::Ended::default();
+        let mut ended = rows::Ended::behind(&self.world, &touched);
         self.world.fold_telling(position, entry, &mut |told| ended.take(told, position));
         let mut steps = steps(before, touched.rows(&self.world));
         steps.extend(ended.into_steps());

@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemas::actual::Actual;
+use schemas::container::Instance;
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::Evaluations;
 use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::process::Process;
+use schemas::process::{Process, Slot};
 use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubject, RolloutRow};
 use schemas::task::Task;
 use schemas::{Entry, Position, Timestamp, cluster, evacuating};
 
 use super::columns::{self, Defined, Rolled};
-use super::{Row, Step};
+use super::{Row, Step, Table};
 use crate::ended::{OfDomain, OfIndex, When};
 use crate::queries::{self, Which};
 use crate::world::{Told, World};
@@ -166,9 +168,7 @@ fn rows_of_process(process: &Process, touched: &OfProcess, rows: &mut Vec<Row>) 
             rows.push(columns::definition(&of));
         }
     }
-    let slots = process.slots.iter();
-    let slots = slots.filter(|slot| touched.whole || touched.indices.contains(&slot.place.index));
-    for slot in slots {
+    for slot in slots(process, touched) {
         let of = queries::slot_rows(process, slot, Which::Both);
         rows.extend(of.map(|row| columns::actual_lrp(&row)));
     }
@@ -178,6 +178,18 @@ fn rows_of_process(process: &Process, touched: &OfProcess, rows: &mut Vec<Row>) 
     }
     let subject = EvaluationSubject::Process(guid.clone());
     rows_of_evaluations(&subject, domain, &process.evaluations, rows);
+}
+
+/// The slots of a process that an entry can change.
+fn slots<'a>(process: &'a Process, touched: &'a OfProcess) -> impl Iterator<Item = &'a Slot> {
+    let slots = process.slots.iter();
+    slots.filter(|slot| touched.whole || touched.indices.contains(&slot.place.index))
+}
+
+/// The containers that the instances of a slot are in.
+fn containers(slot: &Slot) -> impl Iterator<Item = &Instance> {
+    let twin = slot.evacuating.iter().map(|twin| &twin.by);
+    slot.actual.iter().filter_map(Actual::holder).chain(twin)
 }
 
 fn rows_of_task(task: &Task, rows: &mut Vec<Row>) {
@@ -220,31 +232,35 @@ fn cell_row(world: &World, id: &CellId) -> Option<Row> {
     Some(columns::cell(&queries::cell_row(world, id, cell, None)))
 }
 
-/// What ended by an entry, and what of that had not.
-#[derive(Clone, Debug, Default)]
+/// What ended by an entry, and what had not after all.
+#[derive(Clone, Debug)]
 pub(super) struct Ended {
-    /// By container: whether it had ended before the entry, and its row behind it.
-    instances: BTreeMap<InstanceGuid, (Option<Row>, Option<Row>)>,
+    /// The containers that instances were in before the entry: none of them has a row yet.
+    held: BTreeSet<InstanceGuid>,
+    /// By container: its row; none: an instance is in it again.
+    instances: BTreeMap<InstanceGuid, Option<Row>>,
     tasks: Vec<Row>,
 }
 
 impl Ended {
+    /// What comes behind a World.
+    pub(super) fn behind(world: &World, touched: &Touched) -> Self {
+        let processes = touched.processes.iter().filter_map(|(guid, of)| Some((world.process(guid)?, of)));
+        let slots = processes.flat_map(|(process, of)| slots(process, of));
+        let held = slots.flat_map(containers).map(|by| by.instance_guid).collect();
+        Self { held, instances: BTreeMap::new(), tasks: vec![] }
+    }
+
     pub(super) fn take(&mut self, told: Told<'_>, position: Position) {
         let when = When { position, nth: 0 };
-        let row = |process: &ProcessGuid, ended: &_, index| {
-            let key = OfIndex { process: process.clone(), index, when };
-            columns::ended_instance(&queries::ended_instance_row(&key, ended))
-        };
         match told {
             Told::InstanceEnded { process, ended } => {
-                let row = row(process, ended, ended.place.index);
-                self.instances.entry(ended.by.instance_guid).or_default().1 = Some(row);
+                let key = OfIndex { process: process.clone(), index: ended.place.index, when };
+                let row = columns::ended_instance(&queries::ended_instance_row(&key, ended));
+                self.instances.insert(ended.by.instance_guid, Some(row));
             }
-            Told::InstanceReturned { process, ended } => {
-                let guid = ended.by.instance_guid;
-                let gone = row(process, ended, ended.place.index);
-                let known = self.instances.entry(guid).or_insert((Some(gone), None));
-                known.1 = None;
+            Told::InstanceTaken { container } => {
+                self.instances.insert(container, None);
             }
             Told::TaskEnded { ended } => {
                 let key = OfDomain { domain: ended.domain.clone(), when };
@@ -253,14 +269,14 @@ impl Ended {
         }
     }
 
+    /// The World forgets what ended long before a cell comes back with it, and the tables don't: they are asked.
     pub(super) fn into_steps(self) -> impl Iterator<Item = Step> {
-        let of_instances = self.instances.into_values().filter_map(|change| match change {
-            // It may have ended before, come back with its cell, and end once more.
-            (None, Some(row)) => Some(Step::Renew(row)),
-            (Some(_), Some(row)) => Some(Step::Replace(row)),
-            (Some(row), None) => Some(Step::Close(row)),
-            (None, None) => None,
+        let Self { held, instances, tasks } = self;
+        let of_instances = instances.into_iter().filter_map(move |(container, row)| match row {
+            Some(row) => Some(Step::Renew(row)),
+            None if held.contains(&container) => None,
+            None => Some(Step::Clear(Table::EndedInstances, columns::ended_instance_key(container))),
         });
-        of_instances.chain(self.tasks.into_iter().map(Step::Open))
+        of_instances.chain(tasks.into_iter().map(Step::Open))
     }
 }

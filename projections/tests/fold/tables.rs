@@ -23,6 +23,10 @@ impl Kept {
                 self.0.insert((row.table, row.key().to_vec()), row.clone());
                 return Ok(());
             }
+            Step::Clear(table, key) => {
+                self.0.remove(&(*table, key.clone()));
+                return Ok(());
+            }
         };
         let name = (row.table, row.key().to_vec());
         let known = self.0.remove(&name);
@@ -32,7 +36,7 @@ impl Kept {
         }
         if is_there != Some(false) {
             self.0.insert(name, row);
-        } else if row.table != Table::EndedInstances {
+        } else {
             prop_assert_eq!(known, Some(row), "it was otherwise");
         }
         Ok(())
@@ -46,8 +50,18 @@ impl Kept {
         let present: Vec<&Row> = self.0.values().filter(|row| !row.table.is_record()).collect();
         let expected: Vec<&Row> = all.iter().filter(|row| !row.table.is_record()).collect();
         prop_assert_eq!(present, expected);
+        // What the World has forgotten, too: whoever is there has not ended.
+        for container in all.iter().filter(|row| row.table == Table::ActualLrps).filter_map(container_of) {
+            prop_assert_eq!(self.0.get(&(Table::EndedInstances, vec![container.clone()])), None);
+        }
         Ok(())
     }
+}
+
+/// The container of an instance's row.
+fn container_of(row: &Row) -> Option<&Value> {
+    let at = row.table.columns().iter().position(|column| column.name == "instance_guid")?;
+    row.values.get(at).filter(|container| **container != Value::Null)
 }
 
 /// Keeps the tables of a log, and looks at each position.
