@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::container::WorkKey;
 use schemas::message::{Leased, Perform, Work};
 use schemas::names::{CellId, ProcessGuid};
-use schemas::placement::{AWAITS, Explanation};
+use schemas::placement::Explanation;
 use schemas::process::Process;
 use schemas::{Timestamp, limits};
 
@@ -48,16 +48,11 @@ impl Auctioneer {
         effects
     }
 
-    /// Says what no cell takes, and where room is made for it.
+    /// Makes room for what no cell takes, if that may be, and says what that is.
     fn fail_all(&mut self, now: Timestamp, failed: Vec<(Item, String, Explanation)>) {
-        let awaits = self.make_room(now, failed.iter().map(|(item, _, _)| item));
+        self.make_room(now, failed.iter().map(|(item, _, _)| item));
         for (item, error, explanation) in failed {
-            let work = work_ref(&item.rank.key);
-            let error = match awaits.get(&work) {
-                Some(cell) => format!("{error}{AWAITS}{cell}"),
-                None => error,
-            };
-            self.fail(now, &work, (error, Some(explanation)), false);
+            self.fail(now, &work_ref(&item.rank.key), (error, Some(explanation)), false);
         }
     }
 

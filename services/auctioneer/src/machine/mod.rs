@@ -25,7 +25,6 @@ use schemas::actual;
 use schemas::cluster::{Leader, Role};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation;
-use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
 use schemas::names::{CellId, DecisionId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
@@ -640,7 +639,7 @@ impl Auctioneer {
         let refused = used_up || attempt.after_refusals;
         let retry = if refused { self.settings.retry_refused } else { self.settings.retry };
         self.open.block(work, now + retry);
-        let error = limits::cut(&error, limits::REASON_BYTES);
+        let error = self.with_room(now, work, &error);
         if known_error(&self.world, work) == Some(&error) {
             return;
         }

@@ -15,7 +15,7 @@ use schemas::definition::Placement;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::Order;
 use schemas::names::CellId;
-use schemas::placement::awaited_cell;
+use schemas::placement::{AWAITS, awaited_cell};
 use schemas::preemption::{self, Eviction, Preemptor};
 use schemas::resources::Resources;
 use schemas::{Decision, Place, Timestamp, limits};
@@ -131,17 +131,19 @@ impl Auctioneer {
         preempted.map(|(_, by, _)| by.cell_id.clone()).collect()
     }
 
-    /// Makes room for work that no cell takes, if preemption is on. Answers where each waits for room that is made for it.
-    pub(super) fn make_room<'a>(
-        &mut self,
-        now: Timestamp,
-        failed: impl Iterator<Item = &'a Item>,
-    ) -> BTreeMap<WorkRef, CellId> {
-        let mut awaits = BTreeMap::new();
+    /// A placement error, and where room is kept for the work until it is made: nothing is kept that nobody is told of.
+    pub(super) fn with_room(&self, now: Timestamp, work: &WorkRef, error: &str) -> String {
+        let awaits = self.open.awaits(work).filter(|awaits| lasts(awaits, &self.making(), now));
+        let room = awaits.map(|(cell, _)| format!("{AWAITS}{cell}")).unwrap_or_default();
+        limits::cut(error, limits::REASON_BYTES - room.len()) + &room
+    }
+
+    /// Makes room for work that no cell takes, if preemption is on.
+    pub(super) fn make_room<'a>(&mut self, now: Timestamp, failed: impl Iterator<Item = &'a Item>) {
         let may_choose = self.is_preempting() && !self.cells.is_in_doubt(now, &self.settings);
         let failed: Vec<&Item> = failed.filter(|item| may_wait(item)).collect();
         if failed.is_empty() || !may_choose && !self.open.is_awaiting() {
-            return awaits;
+            return;
         }
         let siblings = self.siblings(failed.iter().copied());
         let mut scene = self.scene(now);
@@ -154,11 +156,7 @@ impl Auctioneer {
             let known = known.filter(|(cell, _)| is_settled || scene.making.contains(cell));
             let known =
                 known.filter(|(cell, _)| !may_choose || self.world.cell(cell).is_some_and(takes_work));
-            if let Some((cell, _)) = known {
-                awaits.insert(work, cell.clone());
-                continue;
-            }
-            if !may_choose {
+            if known.is_some() || !may_choose {
                 continue;
             }
             self.open.set_awaits(&work, None);
@@ -168,11 +166,9 @@ impl Auctioneer {
             }
             searches += 1;
             if let Some(cell) = self.room_for(item, &siblings, &mut scene) {
-                self.open.set_awaits(&work, Some((cell.clone(), now + self.settings.patience)));
-                awaits.insert(work, cell);
+                self.open.set_awaits(&work, Some((cell, now + self.settings.patience)));
             }
         }
-        awaits
     }
 
     /// Where some work has room when all is gone that stops for it. None: nowhere, or what stops anyway is enough.

@@ -12,7 +12,7 @@ use schemas::message::Outcomes;
 use schemas::preemption::Eviction;
 use schemas::process::{Command, Report, ReportStep};
 
-use crate::scene::{Scene, domain, errors, guid, mib, outcomes, performs};
+use crate::scene::{Scene, domain, errors, guid, mib, only, outcomes, performs};
 
 impl Scene {
     fn switch(&mut self, on: bool) {
@@ -93,6 +93,29 @@ fn the_fewest_and_lowest_stop_and_what_they_stop_for_gets_their_room() {
     scene.gone("low");
     assert!(scene.given().is_empty(), "nobody has said yet that there is room");
     scene.beat("c1", mib(700), 100);
+    assert_eq!(scene.given(), ["urgent/0"]);
+}
+
+#[test]
+fn what_other_cells_refuse_says_for_as_long_where_its_room_is_kept() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 400, 80);
+    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    scene.cell("c2", "z1", "linux");
+    scene.beat("c2", mib(400), 100);
+    for _ in 0..5 {
+        let (cell, perform) = only(performs(scene.turn()));
+        assert_eq!(cell.as_str(), "c2");
+        scene.refuse(&cell, &perform, "no image");
+    }
+    let error = "no image; room is being made on c1".to_owned();
+    assert_eq!(errors(scene.turn()), [(error, 1)].into());
+    scene.beat("c2", mib(0), 100);
+    scene.desire_at("later", 100, 20);
+    assert!(scene.given().is_empty(), "its room is kept");
+    scene.gone("lower");
+    scene.beat("c1", mib(400), 100);
     assert_eq!(scene.given(), ["urgent/0"]);
 }
 
