@@ -328,7 +328,13 @@ impl Journal {
     fn judge(&mut self, guid: &ProcessGuid, command: &Command) -> Decision {
         let known = self.world.process(guid);
         let present = |cell: &CellId| self.world.is_present(cell);
-        let context = Context { now: self.now.next(), fresh: true, present: &present, numbered: &|_| {} };
+        let context = Context {
+            now: self.now.next(),
+            fresh: true,
+            present: &present,
+            known: &|_| true,
+            numbered: &|_| {},
+        };
         let events = process::decide(known, command, context).expect("nothing is in its way");
         let (epoch, version) =
             known.map_or((Epoch(self.now.next()), 1), |known| (known.epoch, known.version + 1));

@@ -262,6 +262,8 @@ pub struct Context<'a> {
     pub fresh: bool,
     /// Whether a cell is present.
     pub present: &'a dyn Fn(&CellId) -> bool,
+    /// Whether anything is known of a cell: what was forgotten doesn't say any more why it is gone.
+    pub known: &'a dyn Fn(&CellId) -> bool,
     /// Shows every cell that has an ordinal.
     pub numbered: &'a dyn Fn(Visit<'_>),
 }

@@ -53,7 +53,8 @@ impl Stage {
         let numbered = |visit: process::Visit<'_>| {
             (0..).zip(&self.cells).for_each(|(ordinal, (id, cell))| visit(ordinal, id, cell));
         };
-        let context = Context { now: stamp.at, fresh: true, present: &|_| true, numbered: &numbered };
+        let context =
+            Context { now: stamp.at, fresh: true, present: &|_| true, known: &|_| true, numbered: &numbered };
         let known = Some(&self.process).filter(|process| process.desired.is_some());
         let events = process::decide(known, command, context)?;
         process::evolve(&mut self.process, &events, &stamp);

@@ -146,7 +146,8 @@ impl Story {
 
     fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let present = |cell: &CellId| !self.absent.contains(cell);
-        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
+        let context =
+            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
         process::decide(self.process.as_ref(), command, context)
     }
 

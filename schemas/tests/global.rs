@@ -119,7 +119,8 @@ impl Stage {
                 cells.get(id).into_iter().for_each(|cell| visit(*ordinal, id, cell));
             }
         };
-        let context = Context { now: self.now, fresh: true, present: &present, numbered: &numbered };
+        let context =
+            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &numbered };
         let events = process::decide(self.process.as_ref(), command, context)?;
         if !events.is_empty() {
             self.fold(command, &events, &stamp);

@@ -208,7 +208,13 @@ impl World {
 
     fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let present = |cell: &CellId| !self.absent.contains(cell);
-        let context = Context { now: self.now, fresh: self.fresh, present: &present, numbered: &|_| {} };
+        let context = Context {
+            now: self.now,
+            fresh: self.fresh,
+            present: &present,
+            known: &|_| true,
+            numbered: &|_| {},
+        };
         process::decide(self.process.as_ref(), command, context)
     }
 

@@ -35,7 +35,8 @@ impl Deployment {
 
     fn ask(&mut self, command: &Command) -> Vec<Event> {
         self.now = self.now.next();
-        let context = Context { now: self.now, fresh: true, present: &|_| true, numbered: &|_| {} };
+        let context =
+            Context { now: self.now, fresh: true, present: &|_| true, known: &|_| true, numbered: &|_| {} };
         let events = process::decide(Some(&self.process), command, context).unwrap();
         let decision = DecisionId(id(u128::from(self.now.0)));
         let stamp = Stamp::beginning(decision, self.now);

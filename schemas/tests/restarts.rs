@@ -195,7 +195,8 @@ impl Scene {
         self.process = postcard::from_bytes(&bytes).unwrap();
         let absent = self.absent.clone();
         let present = |cell: &CellId| !absent.contains(cell);
-        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
+        let context =
+            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
         let events = process::decide(self.process.as_ref(), command, context).unwrap();
         if !events.is_empty() {
             self.made += 1;

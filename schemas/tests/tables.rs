@@ -59,13 +59,15 @@ struct Story {
     now: Timestamp,
     fresh: bool,
     present: bool,
+    /// Whether anything is known of the cells.
+    known: bool,
     decisions: u128,
 }
 
 impl Story {
     fn new() -> Self {
         let now = Timestamp::from_millis(1_000_000_000);
-        Self { process: None, now, fresh: true, present: true, decisions: 0 }
+        Self { process: None, now, fresh: true, present: true, known: true, decisions: 0 }
     }
 
     fn desired(instances: u32) -> Self {
@@ -77,8 +79,9 @@ impl Story {
     fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         self.now = self.now.next();
         self.decisions += 1;
-        let present = |_: &CellId| self.present;
-        let context = Context { now: self.now, fresh: self.fresh, present: &present, numbered: &|_| {} };
+        let (present, known) = (|_: &CellId| self.present, |_: &CellId| self.known);
+        let context =
+            Context { now: self.now, fresh: self.fresh, present: &present, known: &known, numbered: &|_| {} };
         let events = process::decide(self.process.as_ref(), command, context)?;
         let decision = DecisionId(id(self.decisions));
         let stamp = Stamp::beginning(decision, self.now);
@@ -401,6 +404,32 @@ fn an_evacuating_record_ends_with_its_time_or_its_cell() {
     assert_eq!(lost.ask(&Command::Converge), gone(evacuating::Gone::CellLost));
     story.now = expires_at;
     assert_eq!(story.ask(&Command::Converge), gone(evacuating::Gone::Expired));
+}
+
+#[test]
+fn what_a_lost_cell_ends_is_one_thing_unless_it_was_forgotten() {
+    let own = instance(1, "c1");
+    let mut story = Story::desired(1);
+    let update = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
+    story.ask(&Command::Update(update)).unwrap();
+    for index in 0..2 {
+        story.report(index, &own, ReportStep::Actual(start())).unwrap();
+    }
+    let unclaimed = |indices: &[u32]| actual::Event::Unclaimed {
+        places: webs(indices),
+        cause: actual::Unclaimed::CellLost,
+    };
+    let lost = |known, indices: &[&[u32]]| {
+        let mut lost = Story { process: story.process.clone(), present: false, known, ..Story::new() };
+        for of_one in indices {
+            let events = lost.ask(&Command::Converge).unwrap();
+            assert!(events.contains(&Event::Actual(unclaimed(of_one))), "{events:?}");
+        }
+        assert_eq!(lost.ask(&Command::Converge), Ok(vec![]));
+    };
+    lost(true, &[&[0, 1]]);
+    // Nothing says any more why it is gone: each comes of what made it.
+    lost(false, &[&[0], &[1]]);
 }
 
 #[test]

@@ -208,7 +208,13 @@ impl Log {
             }
         };
         let known = self.world.process(guid);
-        let context = Context { now: self.now.next(), fresh: true, present: &|_| true, numbered: &|_| {} };
+        let context = Context {
+            now: self.now.next(),
+            fresh: true,
+            present: &|_| true,
+            known: &|_| true,
+            numbered: &|_| {},
+        };
         let decided = process::decide(known, &command, context).ok().filter(|events| !events.is_empty());
         let events = match decided {
             Some(events) => events,

@@ -325,8 +325,14 @@ fn judge_process(
 ) -> Vec<(Aggregate, Vec<Event>)> {
     let known = world.process(guid);
     let present = |cell: &CellId| world.is_present(cell);
-    let context =
-        process::Context { now, fresh: world.is_fresh(&domain, now), present: &present, numbered: &|_| {} };
+    let known_cell = |cell: &CellId| world.cell(cell).is_some();
+    let context = process::Context {
+        now,
+        fresh: world.is_fresh(&domain, now),
+        present: &present,
+        known: &known_cell,
+        numbered: &|_| {},
+    };
     let Ok(events) = process::decide(known, command, context) else { return vec![] };
     let epoch = known.map_or(Epoch(now), |known| known.epoch);
     vec![(Aggregate::Process { guid: guid.clone(), domain, epoch }, events)]

@@ -8,6 +8,7 @@ use crate::container::Instance;
 use crate::evacuating::{self, Gone};
 use crate::evaluation::{Duty, Trigger};
 use crate::key::Place;
+use crate::names::CellId;
 
 /// What convergence finds due at one place.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +33,19 @@ enum Due<'a> {
 }
 
 impl Due<'_> {
-    /// As [`super::origin`] finds it for the events that come of it.
-    fn origin(self, slot: &Slot) -> Origin {
+    /// As [`super::origin`] finds it for the events that come of it. Of a cell that was forgotten nothing comes: what was
+    /// there has a cause each.
+    fn origin(self, slot: &Slot, known: &dyn Fn(&CellId) -> bool) -> Origin {
         match self {
-            Self::TwinLost(by) | Self::Lost { by, .. } => Origin::Cell(by.cell_id.clone(), Some(slot.cause)),
-            Self::TwinExpired | Self::Undesired | Self::Replaced | Self::Restart => {
-                Origin::Decision(slot.cause)
+            Self::TwinLost(by) | Self::Lost { by, .. } if known(&by.cell_id) => {
+                Origin::Cell(by.cell_id.clone(), Some(slot.cause))
             }
+            Self::TwinLost(_)
+            | Self::Lost { .. }
+            | Self::TwinExpired
+            | Self::Undesired
+            | Self::Replaced
+            | Self::Restart => Origin::Decision(slot.cause),
         }
     }
 }
@@ -55,7 +62,7 @@ impl<'a> Draft<'a> {
         let mut comes_along = |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
         for slot in self.slots() {
             for due in [self.twin_due(slot), self.instance_due(slot)].into_iter().flatten() {
-                if comes_along(due.origin(slot)) {
+                if comes_along(due.origin(slot, self.context.known)) {
                     self.carry_out(slot, due);
                 }
             }

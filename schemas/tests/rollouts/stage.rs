@@ -100,7 +100,8 @@ impl Stage {
         self.now = self.now.next();
         let absent = self.absent.clone();
         let present = |cell: &CellId| !absent.contains(cell);
-        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
+        let context =
+            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
         let events = process::decide(self.process.as_ref(), command, context)?;
         if events.is_empty() {
             return Ok(events);
@@ -394,6 +395,7 @@ impl Stage {
             now: self.now,
             fresh: true,
             present: &|cell| !self.absent.contains(cell),
+            known: &|_| true,
             numbered: &|_| {},
         };
         let in_time = process.next_due().is_none_or(|due| due > self.now);

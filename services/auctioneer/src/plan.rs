@@ -308,7 +308,8 @@ impl Copy {
         let numbered = |visit: process::Visit<'_>| {
             self.numbered.iter().for_each(|(ordinal, id, cell)| visit(*ordinal, id, cell));
         };
-        let context = Context { now: self.now, fresh: true, present: &present, numbered: &numbered };
+        let context =
+            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &numbered };
         let events = process::decide(self.processes.get(guid), command, context)?;
         if events.is_empty() {
             return Ok(false);

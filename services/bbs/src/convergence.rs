@@ -230,9 +230,10 @@ pub(crate) fn slice(
 
 fn is_process_due(world: &World, known: &Process, now: Timestamp) -> bool {
     let present = |cell: &CellId| world.is_present(cell);
+    let known_cell = |cell: &CellId| world.cell(cell).is_some();
     let numbered = |visit: process::Visit<'_>| world.numbered(visit);
     let fresh = world.is_fresh(&known.domain, now);
-    let context = process::Context { now, fresh, present: &present, numbered: &numbered };
+    let context = process::Context { now, fresh, present: &present, known: &known_cell, numbered: &numbered };
     process::decide(Some(known), &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }
 

@@ -291,9 +291,15 @@ impl Batch<'_> {
             AggregateCommand::Process(guid, command) => {
                 let process = self.process(guid);
                 let fresh = process.is_some_and(|process| world.is_fresh(&process.domain, self.at));
+                let known = |cell: &CellId| world.cell(cell).is_some();
                 let numbered = |visit: process::Visit<'_>| world.numbered(visit);
-                let context =
-                    process::Context { now: self.at, fresh, present: &present, numbered: &numbered };
+                let context = process::Context {
+                    now: self.at,
+                    fresh,
+                    present: &present,
+                    known: &known,
+                    numbered: &numbered,
+                };
                 process::decide(process, command, context)
             }
             AggregateCommand::Task(guid, command) => {

@@ -125,7 +125,13 @@ impl Log {
         let process = fixtures::process_guid(&name);
         let of_process = |command| -> Result<_, Failed> {
             let (known, now) = (self.world.process(&process), self.now);
-            let context = process::Context { now, fresh: true, present: &|_| true, numbered: &|_| {} };
+            let context = process::Context {
+                now,
+                fresh: true,
+                present: &|_| true,
+                known: &|_| true,
+                numbered: &|_| {},
+            };
             let events = process::decide(known, &command, context).map_err(|why| why.to_string())?;
             let epoch = known.map_or(Epoch(now), |known| known.epoch);
             let aggregate =

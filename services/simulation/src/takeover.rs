@@ -138,10 +138,12 @@ fn still_due(world: &World, now: Timestamp) -> Option<String> {
 fn of_process(world: &World, guid: &ProcessGuid, now: Timestamp) -> Option<String> {
     let known = world.process(guid)?;
     let present = |cell: &CellId| world.is_present(cell);
+    let known_cell = |cell: &CellId| world.cell(cell).is_some();
     let numbered = |visit: process::Visit<'_>| world.numbered(visit);
     let decide = |now| {
         let fresh = world.is_fresh(&known.domain, now);
-        let context = process::Context { now, fresh, present: &present, numbered: &numbered };
+        let context =
+            process::Context { now, fresh, present: &present, known: &known_cell, numbered: &numbered };
         process::decide(Some(known), &process::Command::Converge, context).unwrap_or_default()
     };
     let last = world.last_time(&Subject::of_process(guid, world.shards()));

@@ -80,8 +80,13 @@ impl<W: Write> Past<W> {
             _ => process::Command::Update(DesiredLrpUpdate { annotation, ..DesiredLrpUpdate::default() }),
         };
         let known = self.world.process(&guid);
-        let context =
-            process::Context { now: self.now, fresh: false, present: &|_| false, numbered: &|_| {} };
+        let context = process::Context {
+            now: self.now,
+            fresh: false,
+            present: &|_| false,
+            known: &|_| true,
+            numbered: &|_| {},
+        };
         let events = process::decide(known, &command, context).map_err(Failed::at(name))?;
         let epoch = known.map_or(Epoch(self.now), |known| known.epoch);
         let version = known.map_or(0, |known| known.version) + 1;

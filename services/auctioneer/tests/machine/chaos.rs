@@ -232,6 +232,7 @@ impl Chaos {
                 now: self.scene.now.next(),
                 fresh: true,
                 present: &present,
+                known: &|_| true,
                 numbered: &|_| {},
             };
             let events = process::decide(Some(known), &process::Command::Converge, context).unwrap();

@@ -208,8 +208,13 @@ impl Scene {
     pub(crate) fn decide(&mut self, process: &str, command: &process::Command) {
         let known = self.auctioneer.world().process(&guid(process));
         let epoch = known.map_or(Epoch(self.now.next()), |process| process.epoch);
-        let context =
-            process::Context { now: self.now.next(), fresh: true, present: &|_| true, numbered: &|_| {} };
+        let context = process::Context {
+            now: self.now.next(),
+            fresh: true,
+            present: &|_| true,
+            known: &|_| true,
+            numbered: &|_| {},
+        };
         let events = process::decide(known, command, context).unwrap();
         if let process::Command::Evict(eviction) = command {
             self.reason = Some(eviction.preemptor.to_string());

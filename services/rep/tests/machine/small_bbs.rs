@@ -65,7 +65,8 @@ impl SmallBbs {
         let guid = words::process_guid(name);
         let lost = &self.lost;
         let present = |cell: &CellId| !lost.contains(cell);
-        let context = process::Context { now, fresh: true, present: &present, numbered: &|_| {} };
+        let context =
+            process::Context { now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
         let events = process::decide(self.processes.get(&guid), command, context)?;
         let stamp = self.stamp(&events, now);
         let epoch = match command {
