@@ -38,6 +38,8 @@ pub(super) struct Awaited {
     attempt: Timestamp,
     cell: CellId,
     at: Times,
+    /// Whether it was not given up meanwhile, for sure: that is not always said.
+    lasts: bool,
 }
 
 impl Awaited {
@@ -71,8 +73,18 @@ pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], 
         if let Some(cell) = awaited_cell(error) {
             let same = before.filter(|known| known.cell == cell && is_younger(known.at, SAID_AGAIN, at));
             let at = same.map_or(at, |known| known.at);
-            awaited.push(Awaited { by, work, attempt, cell, at });
+            awaited.push(Awaited { by, work, attempt, cell, at, lasts: true });
         }
+    }
+}
+
+/// What the BBS took is not given up after a moment. What it may not have taken is, and nothing is said of that where the log
+/// says the same as before: whatever stops there later may stop for something else.
+pub(super) fn doubt(awaited: &mut [Awaited], by: Life, world: &World, now: Times) {
+    for one in awaited.iter_mut().filter(|one| one.by == by && one.lasts) {
+        let error = peace::demands(world, &one.work).and_then(|(_, _, error)| error);
+        let is_recorded = error.and_then(awaited_cell).as_ref() == Some(&one.cell);
+        one.lasts = is_recorded || is_younger(one.at, UNANSWERED, now) || stops_for(world, one);
     }
 }
 
@@ -132,20 +144,13 @@ impl Auction<'_> {
     ) {
         let (world, now) = (self.siblings.world, self.siblings.now);
         let mut robbed = None;
-        for one in awaited.iter().filter(|one| one.by == by && one.cell == *cell) {
+        for one in awaited.iter().filter(|one| one.by == by && one.cell == *cell && one.lasts) {
             let given = self.siblings.known.was_given(&one.work, one.attempt);
             let waits = waits_since(world, &one.work) == Some(one.attempt) && is_younger(one.at, KEPT, now);
             let waits = waits && !given;
-            let Some((_, needs, error)) = peace::demands(world, &one.work).filter(|_| waits) else {
+            let Some((_, needs, _)) = peace::demands(world, &one.work).filter(|_| waits) else {
                 continue;
             };
-            // Of what the BBS took nothing may be given up after a moment, and nothing new is said where the log says the
-            // same as before.
-            let is_recorded = error.and_then(awaited_cell).as_ref() == Some(&one.cell);
-            let stops = || stops_for(world, one);
-            if !(is_recorded || is_younger(one.at, UNANSWERED, now) || stops()) {
-                continue;
-            }
             let first = order::turn(world, one.work.clone(), needs, one.attempt);
             let Some(seen) = self.cells.iter().find(|seen| seen.id == cell) else { continue };
             if first < *turn && !seen.free.1.minus(needs).fits(size) {

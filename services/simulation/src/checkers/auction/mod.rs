@@ -140,6 +140,7 @@ impl Auctions {
         // What it kept room for in an earlier term it finds anew.
         let begins = term.is_some_and(|term| known.leads(term));
         self.awaited.retain(|one| !begins || one.by() != life);
+        evictions::doubt(&mut self.awaited, life, world, now);
         let choices = in_order(world, placed, unplaced);
         known.tidy(world, now, |key| choices.iter().any(|choice| choice.is_about(key)));
         // What is given again is no choice of this auction: it goes where it is already.
