@@ -78,12 +78,9 @@ impl Auctioneer {
     fn wake(&mut self, now: Timestamp) -> Batches {
         self.cells.expire(now);
         self.settle(now);
-        for id in self.cells.refresh(&self.world, now, &self.settings) {
-            let board = self.cells.board();
-            if let Some(number) = board.number(&id) {
-                self.open.wake_for(board.cell(number), board.free(number), self.settings.batch);
-            }
-        }
+        let roomier = self.cells.refresh(&self.world, now, &self.settings);
+        let unused = self.open.take_unused();
+        self.wake_for(roomier.union(&unused));
         if !self.cells.is_in_doubt(now, &self.settings) {
             self.open.release_withheld();
         }
@@ -99,6 +96,17 @@ impl Auctioneer {
         }
         self.wake_for_what_is_let_go(now);
         again
+    }
+
+    /// Makes ready what waits for room on cells that take work.
+    pub(super) fn wake_for<'a>(&mut self, cells: impl IntoIterator<Item = &'a CellId>) {
+        for id in cells {
+            let is_open = self.cells.is_open(id);
+            let board = self.cells.board();
+            if let Some(number) = board.number(id).filter(|_| is_open) {
+                self.open.wake_for(board.cell(number), board.free(number), self.settings.batch);
+            }
+        }
     }
 
     /// Where the processes of a batch have instances: those in the log that stay, and those on their way to a cell.

@@ -38,6 +38,8 @@ struct Piece {
     awaits: Option<(CellId, Timestamp)>,
     /// Whether the BBS makes it.
     asked: Asked,
+    /// The cell for whose room it was made ready; none: for none.
+    woken_for: Option<CellId>,
 }
 
 /// What is known of what the BBS was asked to stop for a piece of work.
@@ -126,6 +128,8 @@ pub(crate) struct Open {
     withheld: BTreeSet<WorkRef>,
     /// What waits for room that is being made for it.
     awaiting: BTreeSet<WorkRef>,
+    /// The cells with room for which something was made ready that is not any more, or not as urgent: without an auction.
+    unused: BTreeSet<CellId>,
 }
 
 /// The name of work in the World.
@@ -262,6 +266,7 @@ impl Open {
                 reported: None,
                 awaits: None,
                 asked: Asked::default(),
+                woken_for: None,
             };
             self.pieces.insert(work.clone(), piece);
             self.begin(work);
@@ -274,7 +279,10 @@ impl Open {
         let Some(piece) = self.pieces.get_mut(work).filter(|piece| piece.item.rank != *rank) else { return };
         let before = std::mem::replace(&mut piece.item.rank, rank.clone());
         let waiting = match &piece.stage {
-            Stage::Ready => Some(&mut self.ready),
+            Stage::Ready => {
+                self.unused.extend(piece.woken_for.take());
+                Some(&mut self.ready)
+            }
             Stage::Blocked { .. } => self.blocked.get_mut(&shape(&piece.item)),
             Stage::Waiting { .. } | Stage::Auctioned | Stage::HandedOut { .. } => None,
         };
@@ -351,6 +359,7 @@ impl Open {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.stage = Stage::Ready;
+            piece.woken_for = None;
             piece.asked_again = 0;
             self.ready.insert(piece.item.rank.clone());
         }
@@ -625,8 +634,16 @@ impl Open {
             let ranks = self.blocked.get(&shape).into_iter().flatten().take(room);
             for work in ranks.map(|rank| work_ref(&rank.key)).collect::<Vec<_>>() {
                 self.make_ready(&work);
+                if let Some(piece) = self.pieces.get_mut(&work) {
+                    piece.woken_for = Some(cell.id.clone());
+                }
             }
         }
+    }
+
+    /// The cells that have room for which nothing is ready any more, or nothing as urgent: it is news again for what waits.
+    pub(crate) fn take_unused(&mut self) -> BTreeSet<CellId> {
+        std::mem::take(&mut self.unused)
     }
 
     /// An instance of a process left: what waits because of how many of that are where may have its place now.
@@ -651,6 +668,7 @@ impl Open {
         match &piece.stage {
             Stage::Ready => {
                 self.ready.remove(&piece.item.rank);
+                self.unused.extend(piece.woken_for.clone());
             }
             Stage::Auctioned => {}
             Stage::HandedOut { until, .. } => {

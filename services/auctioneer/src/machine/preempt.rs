@@ -117,12 +117,7 @@ impl Auctioneer {
         let before = std::mem::replace(&mut self.kept, kept);
         let let_go = before.difference(&self.kept).map(|(_, cell)| cell.clone());
         let cells: BTreeSet<CellId> = let_go.chain(self.open.awaiting_ready()).collect();
-        for id in cells.iter().filter(|id| self.cells.is_open(id)).cloned().collect::<Vec<_>>() {
-            let board = self.cells.board();
-            if let Some(number) = board.number(&id) {
-                self.open.wake_for(board.cell(number), board.free(number), self.settings.batch);
-            }
-        }
+        self.wake_for(&cells);
     }
 
     /// The cells on which something stops for something more urgent.

@@ -1,8 +1,12 @@
 //! What is more urgent goes first, whatever wakes what waits.
 
+use auctioneer::Settings;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
+use schemas::message::Work;
+use schemas::names::CellId;
 use schemas::process::Command;
 use schemas::rank::Priority;
+use schemas::resources::Resources;
 
 use crate::scene::{Scene, definition, mib, outcomes, performs};
 
@@ -68,6 +72,51 @@ fn another_priority_moves_what_waits() {
     assert!(scene.given().is_empty(), "it is no reason to try anew");
     scene.beat("c1", mib(700), 0);
     assert_eq!(scene.given(), ["least/0", "alike/0"]);
+}
+
+/// Nothing more goes out before something is claimed; one of two kinds of work was made ready for room on c0.
+fn busy() -> (Scene, Vec<(CellId, Work)>) {
+    let cells: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
+    let mut scene = Scene::leading(&named);
+    let room = |memory_mb| Resources { memory_mb, disk_mb: 20_000, containers: 2_000, ports: 100 };
+    cells.iter().for_each(|id| scene.enlarge(id, room(20_000)));
+    let most = u32::try_from(Settings::default().outstanding).unwrap();
+    scene.desire("p", most - 2, 1);
+    let handed = performs(scene.turn());
+    let handed = handed.into_iter().flat_map(|(cell, perform)| {
+        perform.work.into_iter().map(move |work| (cell.clone(), work)).collect::<Vec<_>>()
+    });
+    let handed = handed.collect();
+    scene.desire_at("first", 30_000, 90);
+    scene.desire_at("second", 30_000, 80);
+    assert!(scene.given().is_empty());
+    scene.desire("q", 2, 1);
+    assert_eq!(scene.given().len(), 2);
+    scene.enlarge("c0", room(50_000));
+    assert!(scene.given().is_empty());
+    assert_eq!(scene.counts().ready, 1);
+    (scene, handed)
+}
+
+#[test]
+fn room_that_one_no_longer_needs_is_for_the_next() {
+    let (mut scene, handed) = busy();
+    scene.decide("first", &Command::Remove);
+    assert!(scene.given().is_empty());
+    scene.claim(handed[0].0.as_str(), &handed[0].1);
+    assert_eq!(scene.given(), ["second/0"]);
+}
+
+#[test]
+fn room_is_not_for_one_that_became_less_urgent_meanwhile() {
+    let (mut scene, handed) = busy();
+    scene.prefer("first", 70);
+    assert!(scene.given().is_empty());
+    for (cell, work) in &handed[..2] {
+        scene.claim(cell.as_str(), work);
+    }
+    assert_eq!(scene.given(), ["second/0"]);
 }
 
 #[test]
