@@ -65,7 +65,7 @@ pub(super) struct Hold {
     pub(super) ending: bool,
     /// Whether the executor was told to stop it.
     pub(super) stopped: bool,
-    /// Whether the BBS said that it belongs to another life.
+    /// Whether the BBS said that nothing runs in it any more: it belongs to another life, or its place to something else.
     pub(super) outlived: bool,
     /// The case that was last reported: it is not reported again before the next poll.
     pub(super) tried: Option<(Rank, Verdict)>,

@@ -17,7 +17,7 @@ use schemas::{Position, Refusal, Timestamp, actual, evacuating, process, task};
 
 use super::holds::Rank;
 use super::look::Knowledge;
-use super::{Effect, Level, Rep, telling};
+use super::{Effect, Level, Rep, judge, telling};
 use crate::limits;
 use crate::reconcile::Then;
 
@@ -215,7 +215,8 @@ impl Rep {
                 if !stale {
                     self.log_refused(guid, refusal);
                 }
-                self.reconsider(guid, refusal.code, flight.gap);
+                let is_named = judge::named(&result.record).next().is_some();
+                self.reconsider(guid, (refusal.code, is_named), flight.gap);
             }
             None => match flight.then {
                 Then::Run if !self.may_run(guid) => {}
@@ -225,8 +226,6 @@ impl Rep {
         self.look(guid, Knowledge::Remembered);
     }
 
-    /// If another life of the guid goes on, this container belongs to none, even where no record says so. If the record
-    /// has changed, the same may be right to ask again.
     fn log_refused(&mut self, guid: InstanceGuid, refusal: &Refusal) {
         let what = match self.holds.get(guid) {
             Some(hold) => telling::named(hold.container()),
@@ -235,9 +234,13 @@ impl Rep {
         self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));
     }
 
-    fn reconsider(&mut self, guid: InstanceGuid, code: Code, gap: bool) {
+    /// If another life of the guid goes on, this container belongs to none, even where no record says so. If it can't be
+    /// started though nothing has its place, that belongs to another cell. If the record has changed, the same may be right
+    /// to ask again.
+    fn reconsider(&mut self, guid: InstanceGuid, (code, is_named): (Code, bool), gap: bool) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
-        hold.outlived |= code == Code::StaleEpoch && !gap;
+        let elsewhere = code == Code::ActualLrpCannotBeStarted && !is_named;
+        hold.outlived |= (code == Code::StaleEpoch || elsewhere) && !gap;
         if code == Code::StaleRecord {
             hold.tried = None;
         }

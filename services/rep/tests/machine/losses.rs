@@ -369,6 +369,25 @@ fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
 }
 
 #[test]
+fn a_container_goes_whose_index_belongs_to_another_cell_by_now() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    // It was lost, and forgotten: when it is back, its index waits for another cell.
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    cell.bbs.lost.clear();
+    cell.bbs.elsewhere.insert(0);
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    cell.story.clear();
+    cell.pass(Duration::from_secs(40));
+    assert!(cell.told().ends_with("delete"), "{:?}", cell.story);
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    let refused = format!("the report about web/0 as {guid} was refused: ActualLRPCannotBeStarted");
+    assert!(cell.said.iter().any(|line| line.starts_with(&refused)), "{:?}", cell.said);
+}
+
+#[test]
 fn a_reservation_that_is_not_claimed_is_dropped_after_a_minute() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);

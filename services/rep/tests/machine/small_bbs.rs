@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::actual::State;
+use schemas::actual::{self, State};
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Epoch, Instance, WorkKey};
@@ -13,10 +13,10 @@ use schemas::message::{
 };
 use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::policy::Policies;
-use schemas::process::{self, Process};
+use schemas::process::{self, Process, ReportStep};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::task::{self, Task};
-use schemas::{ActualLrpKey, Place, Position, Refusal, Timestamp};
+use schemas::{ActualLrpKey, Code, Place, Position, Refusal, Timestamp};
 
 use crate::words;
 
@@ -31,6 +31,8 @@ pub(crate) struct SmallBbs {
     pub(crate) evacuation: Evacuation,
     /// Cells that are believed lost.
     pub(crate) lost: BTreeSet<CellId>,
+    /// Indices that belong to other cells, as those of a global process do.
+    pub(crate) elsewhere: BTreeSet<u32>,
 }
 
 impl SmallBbs {
@@ -63,6 +65,13 @@ impl SmallBbs {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let guid = words::process_guid(name);
+        if let process::Command::Report(report) = command
+            && matches!(report.steps.first(), Some(ReportStep::Actual(actual::Command::Start { .. })))
+            && self.elsewhere.contains(&report.place.index)
+        {
+            let why = format!("index {} belongs to another cell", report.place.index);
+            return Err(Refusal::new(Code::ActualLrpCannotBeStarted, why));
+        }
         let lost = &self.lost;
         let present = |cell: &CellId| !lost.contains(cell);
         let context =
