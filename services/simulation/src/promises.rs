@@ -158,7 +158,7 @@ promises! {
     OwnerCalled "Diego Dev Notes, Resolving Completed Tasks" "the owner of every completed task is called",
 
     // Placing, and cells.
-    LiveKept "Diego Dev Notes, Harmonizing ActualLRPs with Container State: Rep" "a rep deletes what lives only for an answer of a BBS, and what runs only if another container ran since, or in another life",
+    LiveKept "Diego Dev Notes, Harmonizing ActualLRPs with Container State: Rep" "a rep deletes what lives only for an answer of a BBS, and what runs only if another container ran since, in another life, or if its index is another cell's",
     ClaimedBeforeRun "Diego Dev Notes, Starting ActualLRPs" "nothing is started that the log did not let in",
     CellHolds "Diego Dev Notes, Communicating Fullness" "a cell never holds more than it has",
     PlacementObeys "Diego Dev Notes, Distributing ActualLRPs: Auctioneer" "a placement obeys stack, tags and constraints",

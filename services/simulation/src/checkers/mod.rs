@@ -637,6 +637,14 @@ impl Checkers {
         notes.broken
     }
 
+    /// Whether an instance's index belongs to another cell than its rep's, as those of a global process do.
+    fn is_of_another_cell(&self, rep: Life, container: &Container) -> bool {
+        let WorkKey::Lrp { key, .. } = &container.work else { return false };
+        let desired = self.world.process(&key.process_guid).and_then(|process| process.desired.as_ref());
+        let only = desired.and_then(|desired| desired.only_cell(key.place.index));
+        only.is_some_and(|only| cell_of(rep).is_some_and(|cell| *only != cell))
+    }
+
     /// A rep has a container deleted, maybe because a BBS just answered it.
     #[must_use]
     pub(super) fn deleted(
@@ -656,7 +664,7 @@ impl Checkers {
         if !self.truth.is_first_deletion(guid) || !lives || empties {
             return None;
         }
-        let right = answered && !self.runs_on(&container);
+        let right = answered && (!self.runs_on(&container) || self.is_of_another_cell(rep, &container));
         let how = || format!("{} deletes {}, {:?}", rep.0, container.work, container.state);
         (!right).then(|| Broken { promise: Promise::LiveKept, how: how() })
     }
