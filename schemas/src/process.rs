@@ -511,13 +511,17 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
             known.find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
         Command::Report(_) | Command::Fail(_) | Command::Converge => {
-            // What a lost cell's twin leaves behind comes of that loss, and so do instances that take its place.
+            // What a twin leaves behind that is lost, or whose time is over, comes of what made or moved that twin, or of
+            // the loss: and so do instances that take its place, whatever else is at their index.
             let is_origin = |event: &&Event| {
                 matches!(
                     event,
                     Event::Rollout(_)
                         | Event::Desired(_)
-                        | Event::Evacuating(evacuating::Event::Removed { cause: Gone::CellLost, .. })
+                        | Event::Evacuating(evacuating::Event::Removed {
+                            cause: Gone::CellLost | Gone::Expired,
+                            ..
+                        })
                 )
             };
             let first = events.first().filter(is_origin);

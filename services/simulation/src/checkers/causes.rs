@@ -251,9 +251,9 @@ impl Causes {
         for event in &decision.events {
             let (places, of_instance): (Vec<Place>, bool) = match event {
                 Event::Actual(event) => (event.places().iter().collect(), true),
-                // What takes the place of a twin that is lost comes of that loss.
+                // What takes the place of a twin that is lost, or whose time is over, comes of the same.
                 Event::Evacuating(evacuating::Event::Removed { place, cause }) => {
-                    (vec![place.clone()], *cause == Gone::CellLost)
+                    (vec![place.clone()], matches!(cause, Gone::CellLost | Gone::Expired))
                 }
                 Event::Evacuating(evacuating::Event::Set { place, .. }) => (vec![place.clone()], false),
                 Event::Desired(_)
