@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use projections::REMEMBERED;
 use schemas::cluster::{self, Role};
 use schemas::entry::{Actor, Aggregate, Event};
+use schemas::limits::REMEMBERED_REQUESTS;
 use schemas::message::Envelope;
 use schemas::names::{
     CellId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId, ServiceId,
@@ -35,7 +37,7 @@ pub(super) struct Log {
     entries: BTreeSet<EntryId>,
     decisions: BTreeSet<DecisionId>,
     times: BTreeMap<Subject, Timestamp>,
-    versions: BTreeMap<String, u64>,
+    versions: BTreeMap<String, (u64, Timestamp)>,
     carried: BTreeMap<RequestId, Vec<Carried>>,
     cells: BTreeMap<CellId, Vec<(Position, CellNow)>>,
     domains: BTreeMap<Domain, Vec<(Position, Option<Timestamp>)>>,
@@ -255,18 +257,20 @@ impl Log {
             Aggregate::Cluster => ("cluster".into(), false),
         };
         let version = decision.version;
-        let last = self.versions.insert(aggregate.clone(), version).unwrap_or_default();
-        let right = if by_one { version == last + 1 } else { version > last };
+        let (last, at) = self.versions.insert(aggregate.clone(), (version, decision.at)).unwrap_or_default();
+        // A task that was deleted so long ago may be forgotten, and then its versions begin anew.
+        let is_task = matches!(decision.aggregate, Aggregate::Task { .. });
+        let anew = is_task && version == 1 && decision.at.since(at) + slack >= REMEMBERED;
+        let right = if by_one { version == last + 1 || anew } else { version > last };
         notes.must(P::VersionsCount, right, || format!("{aggregate} goes from version {last} to {version}"));
         if let Some(request) = &decision.request_id {
-            let carried = self.carried.entry(request.clone()).or_default();
             let asked = self.asked.get(request);
             let deadline = asked.and_then(|asked| asked.envelope.deadline);
             let late = deadline.is_some_and(|deadline| decision.at > deadline + slack);
             notes.must(P::RequestOnce, !late, || format!("request {request} is carried out too late"));
-            let again = !carried.is_empty();
+            let again = self.carried(request).first().is_some_and(|first| self.is_remembered(first));
             notes.must(P::RequestOnce, !again, || format!("request {request} is carried out again"));
-            carried.push(Carried { position, version, aggregate });
+            self.carried.entry(request.clone()).or_default().push(Carried { position, version, aggregate });
         }
         self.speaks_for(decision, last, by_one, notes);
         if let (Actor::Client { domain, .. }, Some(own)) = (&decision.actor, domain_of(&decision.aggregate)) {
@@ -274,6 +278,14 @@ impl Log {
                 format!("a client of {domain} changed something of {own}")
             });
         }
+    }
+
+    /// Whether an aggregate still remembers what it carried out: only its newest requests. Those before are refused because
+    /// of their deadline, unless clocks are set back.
+    fn is_remembered(&self, first: &Carried) -> bool {
+        let all = self.carried.values().flatten();
+        let since = all.filter(|one| one.aggregate == first.aggregate && one.position > first.position);
+        since.count() < REMEMBERED_REQUESTS
     }
 
     /// A process is forgotten: if it is heard of again, its versions begin anew.

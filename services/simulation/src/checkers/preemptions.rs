@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use projections::World;
 use schemas::actual::{self, Ended};
+use schemas::cell;
 use schemas::container::{Instance, WorkKey};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Begin, Trigger};
@@ -90,6 +91,12 @@ impl Preemptions {
             known.push(Stopped { name, by, actor: decision.actor.clone(), at: decision.at });
         }
         self.places(decision, notes);
+        if let Aggregate::Cell(cell) = &decision.aggregate
+            && decision.events.iter().any(opens_or_closes)
+        {
+            // Room on a cell that takes no work is given up: when it takes some again, that is anybody's.
+            self.stopped.values_mut().for_each(|known| known.retain(|one| one.by.cell_id != *cell));
+        }
     }
 
     /// For what an auctioneer wanted a container stopped, in these words.
@@ -115,6 +122,23 @@ impl Preemptions {
             }
         }
     }
+}
+
+/// Whether a cell takes work again, or none any more.
+const fn opens_or_closes(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Cell(
+            cell::Event::Appeared(_)
+                | cell::Event::Cordoned {}
+                | cell::Event::Uncordoned {}
+                | cell::Event::EvacuationRequested {}
+                | cell::Event::Evacuating {}
+                | cell::Event::Resumed {}
+                | cell::Event::Left {}
+                | cell::Event::Disappeared { .. }
+        )
+    )
 }
 
 /// What an event says that a cell has.
@@ -165,7 +189,10 @@ fn stopped_by(event: &Event, aggregate: &Aggregate, world: &World) -> Vec<(Insta
 /// Whether an evaluation says that something more urgent is the cause.
 fn says_so(event: &Event) -> bool {
     if let Event::Evaluation(
-        evaluation::Event::Created { trigger, begin: Begin::Complete { stopped: 1 }, .. }
+        // What takes its place at once, as a rollout may have it, is to be placed.
+        evaluation::Event::Created {
+            trigger, begin: Begin::Complete { stopped: 1 } | Begin::Pending, ..
+        }
         | evaluation::Event::Joined { trigger, .. },
     ) = event
     {

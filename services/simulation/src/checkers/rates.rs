@@ -63,7 +63,7 @@ impl Kind {
             // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
             Self::Read => 100,
             // As much as clients, reps and auctioneers have to say.
-            Self::Append => 200,
+            Self::Append => 300,
         }
     }
 }

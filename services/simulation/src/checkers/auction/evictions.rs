@@ -27,6 +27,8 @@ const KEPT: Duration = Duration::from_secs(25);
 const UNANSWERED: Duration = Duration::from_millis(1_900);
 /// What is said again within this time may be what was said before, and lasts no longer.
 const SAID_AGAIN: Duration = Duration::from_secs(40);
+/// So long after something was said of room for work that may be kept though nothing is said of it any more.
+const GIVEN_UP: Duration = Duration::from_secs(90);
 /// Most that is stopped for one piece of work.
 const VICTIMS: usize = 8;
 
@@ -67,10 +69,11 @@ pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], 
     });
     for (work, attempt, error) in each {
         let of_work = |known: &Awaited| known.by == by && (&known.work, known.attempt) == (&work, attempt);
-        let before = awaited.iter().find(|known| of_work(known)).cloned();
-        // What it says last holds.
-        awaited.retain(|known| !of_work(known));
+        let before = awaited.iter().find(|known| of_work(known) && known.lasts).cloned();
+        // What it says last holds. But what it gave up counts again when the log says later that something stops there for it.
+        awaited.iter_mut().filter(|known| of_work(known)).for_each(|known| known.lasts = false);
         if let Some(cell) = awaited_cell(error) {
+            awaited.retain(|known| !(of_work(known) && known.cell == cell));
             let same = before.filter(|known| known.cell == cell && is_younger(known.at, SAID_AGAIN, at));
             let at = same.map_or(at, |known| known.at);
             awaited.push(Awaited { by, work, attempt, cell, at, lasts: true });
@@ -80,7 +83,8 @@ pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], 
 
 /// What the BBS took is not given up after a moment. What it may not have taken is, and nothing is said of that where the log
 /// says the same as before: whatever stops there later may stop for something else.
-pub(super) fn doubt(awaited: &mut [Awaited], by: Life, world: &World, now: Times) {
+pub(super) fn doubt(awaited: &mut Vec<Awaited>, by: Life, world: &World, now: Times) {
+    awaited.retain(|one| one.by != by || one.lasts || is_younger(one.at, GIVEN_UP, now));
     for one in awaited.iter_mut().filter(|one| one.by == by && one.lasts) {
         let error = peace::demands(world, &one.work).and_then(|(_, _, error)| error);
         let is_recorded = error.and_then(awaited_cell).as_ref() == Some(&one.cell);
