@@ -99,6 +99,14 @@ pub struct Slot {
     pub cause: Cause,
 }
 
+impl Slot {
+    /// The containers that its instance and its evacuating twin are in.
+    pub fn holders(&self) -> impl Iterator<Item = &Instance> {
+        let twin = self.evacuating.iter().map(|twin| &twin.by);
+        self.actual.iter().filter_map(Actual::holder).chain(twin)
+    }
+}
+
 /// What can be asked of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {

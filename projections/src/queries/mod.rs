@@ -274,10 +274,7 @@ pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<
 
 /// Whether an instance of a process, or an evacuating twin, is on a cell.
 fn is_on(process: &Process, cell: &CellId) -> bool {
-    process.slots.iter().any(|slot| {
-        let holder = slot.actual.as_ref().and_then(|lrp| lrp.holder());
-        holder.into_iter().chain(slot.evacuating.as_ref().map(|twin| &twin.by)).any(|by| by.cell_id == *cell)
-    })
+    process.slots.iter().flat_map(Slot::holders).any(|by| by.cell_id == *cell)
 }
 
 /// One DesiredLRP with its definition.

@@ -136,9 +136,9 @@ impl Batch {
 
     fn step(&mut self, step: Step) {
         let (name, ends, opens) = match step {
-            Step::Open(row) => (name(&row), false, Some(row)),
-            Step::Replace(row) | Step::Renew(row) => (name(&row), true, Some(row)),
-            Step::Close(row) => (name(&row), true, None),
+            Step::Open(row) => (row.name(), false, Some(row)),
+            Step::Replace(row) | Step::Renew(row) => (row.name(), true, Some(row)),
+            Step::Close(row) => (row.name(), true, None),
             Step::Clear(table, key) => ((table, key), true, None),
         };
         self.count(opens.as_ref().map_or(&name.1, |row| &row.values));
@@ -180,10 +180,6 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.events.is_empty() && self.set_aside.is_empty()
     }
-}
-
-fn name(row: &Row) -> (Table, Vec<Value>) {
-    (row.table, row.key().to_vec())
 }
 
 /// Bytes that a value takes, with its text.

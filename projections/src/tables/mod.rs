@@ -46,6 +46,12 @@ impl Row {
     pub fn key(&self) -> &[Value] {
         &self.values[..self.table.key_columns()]
     }
+
+    /// What names it among the rows of all tables.
+    #[must_use]
+    pub fn name(&self) -> (Table, Vec<Value>) {
+        (self.table, self.key().to_vec())
+    }
 }
 
 /// What an entry does to one row.
@@ -124,11 +130,10 @@ pub fn rows(world: &World) -> Vec<Row> {
 
 /// What changed between the rows of the same things.
 fn steps(before: Vec<Row>, after: Vec<Row>) -> Vec<Step> {
-    let name = |row: &Row| (row.table, row.key().to_vec());
-    let mut known: BTreeMap<_, Row> = before.into_iter().map(|row| (name(&row), row)).collect();
+    let mut known: BTreeMap<_, Row> = before.into_iter().map(|row| (row.name(), row)).collect();
     let mut steps = vec![];
     for row in after {
-        match known.remove(&name(&row)) {
+        match known.remove(&row.name()) {
             Some(old) if old == row => {}
             Some(_) => steps.push(Step::Replace(row)),
             None => steps.push(Step::Open(row)),

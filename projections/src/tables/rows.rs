@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::actual::Actual;
-use schemas::container::Instance;
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::Evaluations;
 use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
@@ -186,12 +184,6 @@ fn slots<'a>(process: &'a Process, touched: &'a OfProcess) -> impl Iterator<Item
     slots.filter(|slot| touched.whole || touched.indices.contains(&slot.place.index))
 }
 
-/// The containers that the instances of a slot are in.
-fn containers(slot: &Slot) -> impl Iterator<Item = &Instance> {
-    let twin = slot.evacuating.iter().map(|twin| &twin.by);
-    slot.actual.iter().filter_map(Actual::holder).chain(twin)
-}
-
 fn rows_of_task(task: &Task, rows: &mut Vec<Row>) {
     rows.extend(queries::task_row(task, true).map(|row| columns::task(&row)));
     let subject = EvaluationSubject::Task(task.guid.clone());
@@ -247,7 +239,7 @@ impl Ended {
     pub(super) fn behind(world: &World, touched: &Touched) -> Self {
         let processes = touched.processes.iter().filter_map(|(guid, of)| Some((world.process(guid)?, of)));
         let slots = processes.flat_map(|(process, of)| slots(process, of));
-        let held = slots.flat_map(containers).map(|by| by.instance_guid).collect();
+        let held = slots.flat_map(Slot::holders).map(|by| by.instance_guid).collect();
         Self { held, instances: BTreeMap::new(), tasks: vec![] }
     }
 

@@ -20,7 +20,7 @@ impl Kept {
             Step::Replace(row) => (row.clone(), Some(true)),
             Step::Close(row) => (row.clone(), Some(false)),
             Step::Renew(row) => {
-                self.0.insert((row.table, row.key().to_vec()), row.clone());
+                self.0.insert(row.name(), row.clone());
                 return Ok(());
             }
             Step::Clear(table, key) => {
@@ -28,7 +28,7 @@ impl Kept {
                 return Ok(());
             }
         };
-        let name = (row.table, row.key().to_vec());
+        let name = row.name();
         let known = self.0.remove(&name);
         prop_assert_eq!(known.is_some(), is_there.is_some(), "{:?}", step);
         if is_there == Some(true) {
@@ -45,7 +45,7 @@ impl Kept {
     fn check(&self, tables: &Tables) -> Result<(), TestCaseError> {
         let all = tables.rows();
         for row in all.iter().filter(|row| row.table.is_record()) {
-            prop_assert_eq!(self.0.get(&(row.table, row.key().to_vec())), Some(row));
+            prop_assert_eq!(self.0.get(&row.name()), Some(row));
         }
         let present: Vec<&Row> = self.0.values().filter(|row| !row.table.is_record()).collect();
         let expected: Vec<&Row> = all.iter().filter(|row| !row.table.is_record()).collect();

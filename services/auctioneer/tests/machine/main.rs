@@ -770,13 +770,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
 
 #[test]
 fn no_more_is_handed_out_than_the_log_takes_in_time() {
-    let cells: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
-    let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
-    let mut scene = Scene::leading(&named);
-    let large = Resources { memory_mb: 20_000, disk_mb: 20_000, containers: 2_000, ports: 100 };
-    for id in &cells {
-        scene.enlarge(id, large);
-    }
+    let mut scene = Scene::leading_many(20);
     scene.desire("p", limits::INSTANCES, 1);
     scene.desire("q", limits::INSTANCES, 1);
     let most = Settings::default().outstanding;

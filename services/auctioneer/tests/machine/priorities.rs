@@ -6,9 +6,8 @@ use schemas::message::Work;
 use schemas::names::CellId;
 use schemas::process::Command;
 use schemas::rank::Priority;
-use schemas::resources::Resources;
 
-use crate::scene::{Scene, definition, mib, outcomes, performs};
+use crate::scene::{Scene, definition, mib, outcomes, performs, roomy};
 
 impl Scene {
     pub(crate) fn desire_at(&mut self, process: &str, memory_mb: u64, priority: u8) {
@@ -76,11 +75,7 @@ fn another_priority_moves_what_waits() {
 
 /// Nothing more goes out before something is claimed; one of two kinds of work was made ready for room on c0.
 fn busy() -> (Scene, Vec<(CellId, Work)>) {
-    let cells: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
-    let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
-    let mut scene = Scene::leading(&named);
-    let room = |memory_mb| Resources { memory_mb, disk_mb: 20_000, containers: 2_000, ports: 100 };
-    cells.iter().for_each(|id| scene.enlarge(id, room(20_000)));
+    let mut scene = Scene::leading_many(20);
     let most = u32::try_from(Settings::default().outstanding).unwrap();
     scene.desire("p", most - 2, 1);
     let handed = performs(scene.turn());
@@ -93,7 +88,7 @@ fn busy() -> (Scene, Vec<(CellId, Work)>) {
     assert!(scene.given().is_empty());
     scene.desire("q", 2, 1);
     assert_eq!(scene.given().len(), 2);
-    scene.enlarge("c0", room(50_000));
+    scene.enlarge("c0", roomy(50_000));
     assert!(scene.given().is_empty());
     assert_eq!(scene.counts().ready, 1);
     (scene, handed)

@@ -34,6 +34,11 @@ pub(crate) fn mib(memory_mb: u64) -> Resources {
     Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 }
 }
 
+/// Room for as many as an auction may give away.
+pub(crate) fn roomy(memory_mb: u64) -> Resources {
+    Resources { memory_mb, disk_mb: 20_000, containers: 2_000, ports: 100 }
+}
+
 pub(crate) fn constraint() -> Constraint {
     Constraint { stack: Some(Stack::new("linux").unwrap()), ..Constraint::default() }
 }
@@ -97,6 +102,15 @@ impl Scene {
             scene.beat(id, mib(MIB_OF_A_CELL), 0);
         }
         scene.elect("a", 1);
+        scene
+    }
+
+    /// As [`Scene::leading`], with cells of which each takes as much as [`roomy`] says of 20,000 MiB.
+    pub(crate) fn leading_many(count: usize) -> Self {
+        let cells: Vec<String> = (0..count).map(|number| format!("c{number}")).collect();
+        let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
+        let mut scene = Self::leading(&named);
+        cells.iter().for_each(|id| scene.enlarge(id, roomy(20_000)));
         scene
     }
 

@@ -639,9 +639,7 @@ impl Checkers {
 
     /// Whether an instance's index belongs to another cell than its rep's, as those of a global process do.
     fn is_of_another_cell(&self, rep: Life, container: &Container) -> bool {
-        let WorkKey::Lrp { key, .. } = &container.work else { return false };
-        let desired = self.world.process(&key.process_guid).and_then(|process| process.desired.as_ref());
-        let only = desired.and_then(|desired| desired.only_cell(key.place.index));
+        let only = peace::only_cell(&self.world, &auction::known::name_of(&container.work));
         only.is_some_and(|only| cell_of(rep).is_some_and(|cell| *only != cell))
     }
 

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use projections::World;
 use projections::tables::{self, Batch, Interval, Row, Table, Tables, Value};
-use schemas::actual::Actual;
 use schemas::entry::Event;
+use schemas::process::Slot;
 use schemas::subject::Position;
 use schemas::{Entry, actual, evacuating};
 
@@ -81,7 +81,7 @@ impl Database {
 
     /// What a unique index refuses, and what no reader could make sense of.
     fn insert(&mut self, interval: &Interval, begin: Position) -> Result<(), String> {
-        let of = self.rows.entry((interval.row.table, interval.row.key().to_vec())).or_default();
+        let of = self.rows.entry(interval.row.name()).or_default();
         let ended = of.last().is_none_or(|last| last.to.is_some_and(|to| to <= interval.from));
         let forward = interval.to.is_none_or(|to| to.position > interval.from.position);
         let within = (begin.0 + 1..=self.position.0).contains(&interval.from.position.0);
@@ -174,7 +174,7 @@ fn compare(
                 .and_then(|()| shown.stays(&held, expected))
                 .and_then(|()| ended_no_more(&held, &world))
                 .map_err(|how| format!("as of {position}, {how}"))?;
-            if held.values().any(|one| !shown.last.contains(&key(&one.row))) {
+            if held.values().any(|one| !shown.last.contains(&one.row.name())) {
                 saw(Situation::TablesRemember);
             }
         }
@@ -219,11 +219,7 @@ fn same(
 /// What runs, or is to, is not told of as ended: a container may come back with its cell.
 fn ended_no_more(held: &BTreeMap<(Table, &[Value]), &Interval>, world: &World) -> Result<(), String> {
     let slots = world.processes_from(None).flat_map(|process| process.slots.iter());
-    let containers = slots.flat_map(|slot| {
-        let twin = slot.evacuating.as_ref().map(|twin| &twin.by);
-        slot.actual.as_ref().and_then(Actual::holder).into_iter().chain(twin)
-    });
-    for by in containers {
+    for by in slots.flat_map(Slot::holders) {
         let key = [Value::Text(by.instance_guid.to_string())];
         if held.contains_key(&(Table::EndedInstances, key.as_slice())) {
             return Err(format!("{by:?} is there again, and shown as ended"));
@@ -238,10 +234,6 @@ struct Shown {
     records: BTreeSet<Key>,
     /// What the World shows now.
     last: BTreeSet<Key>,
-}
-
-fn key(row: &Row) -> Key {
-    (row.table, row.key().to_vec())
 }
 
 impl Shown {
@@ -262,8 +254,8 @@ impl Shown {
         held: &BTreeMap<(Table, &[Value]), &Interval>,
         expected: Vec<Row>,
     ) -> Result<(), String> {
-        self.last = expected.iter().map(key).collect();
-        self.records.extend(expected.iter().filter(|row| row.table.is_record()).map(key));
+        self.last = expected.iter().map(Row::name).collect();
+        self.records.extend(expected.iter().filter(|row| row.table.is_record()).map(Row::name));
         let lost = self.records.iter().find(|(table, key)| !held.contains_key(&(*table, key.as_slice())));
         lost.map_or(Ok(()), |(table, key)| Err(format!("{table:?} {key:?} was there, and is gone")))
     }
