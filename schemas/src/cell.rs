@@ -58,7 +58,8 @@ pub struct Cell {
     pub evacuation_wanted: bool,
     /// Whether an operator wants no new work on it; what is there stays.
     pub cordoned: bool,
-    /// Since when it evacuates without having taken work again in between, whether its rep restarted or not.
+    /// Since when it evacuates without having taken work again in between, whether its rep restarted or not. None, too,
+    /// where that was taken back and its rep doesn't say yet that it takes work again: what is asked anew begins anew.
     pub evacuation_began: Option<Timestamp>,
     /// Why it is not there, if it isn't.
     pub gone: Option<String>,
@@ -322,7 +323,9 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
             })
         }
         Event::EvacuationRequested {} => cell.map(|cell| Cell { evacuation_wanted: true, cause, ..cell }),
-        Event::EvacuationWithdrawn {} => cell.map(|cell| Cell { evacuation_wanted: false, cause, ..cell }),
+        Event::EvacuationWithdrawn {} => {
+            cell.map(|cell| Cell { evacuation_wanted: false, evacuation_began: None, cause, ..cell })
+        }
         Event::Cordoned {} => cell.map(|cell| Cell { cordoned: true, cause, ..cell }),
         Event::Uncordoned {} => cell.map(|cell| Cell { cordoned: false, cause, ..cell }),
         Event::Evacuating {} => cell.map(|cell| {

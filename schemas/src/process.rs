@@ -63,6 +63,8 @@ pub struct Process {
     pub last_decision: Position,
     /// When the last decision was made.
     pub changed_at: Timestamp,
+    /// When a place last lost its records; 0: none did in what is remembered.
+    pub emptied_at: Timestamp,
     /// What is desired; none: nobody desires it, and what is left is to be stopped or is an orphan.
     pub desired: Option<Box<Desired>>,
     /// The rollout that is under way, or the last one; none: there was none in this life.
@@ -290,6 +292,7 @@ impl Process {
             version: 0,
             last_decision: Position(0),
             changed_at: Timestamp(0),
+            emptied_at: Timestamp(0),
             desired: None,
             rollout: None,
             slots: Slots::new(),
@@ -366,14 +369,16 @@ impl Process {
         others.is_some_and(|new| !new.is_stopping() && (new.is_unclaimed() || new.holder().is_some()))
     }
 
-    /// When the records of a place last changed; where there are none, when the process did. Decisions on one subject
-    /// are never at the same time, so this names one. Where only a twin is left, the instance that runs another
-    /// definition in its place counts too.
+    /// When the records of a place last changed; where there are none, when any place of the process last lost its own.
+    /// Decisions on one subject are never at the same time, so this names one. Where there is no instance, the one that
+    /// runs another definition in its place counts too.
     #[must_use]
     pub fn changed_at(&self, place: &Place) -> Timestamp {
-        let Some(slot) = self.slot(place) else { return self.changed_at };
-        let others = self.slots_at(place.index).filter(|_| slot.actual.is_none());
-        others.map(|other| other.changed_at).fold(slot.changed_at, Timestamp::max)
+        let slot = self.slot(place);
+        let own = slot.map_or(self.emptied_at, |slot| slot.changed_at);
+        let is_run = slot.is_some_and(|slot| slot.actual.is_some());
+        let others = self.slots_at(place.index).filter(|_| !is_run);
+        others.map(|other| other.changed_at).fold(own, Timestamp::max)
     }
 
     /// Whether an instance is desired at a place.
@@ -690,7 +695,7 @@ fn evolve_actual(
     for place in event.places().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
         let (mut waited, mut waits, mut moved) = (None, None, None);
-        with_slot(process, &place, stamp.cause(), |slot| {
+        with_slot(process, &place, stamp, |slot| {
             let held = ended::held(slot);
             let before = slot.actual.take();
             let duty = before.as_ref().and_then(Actual::duty);
@@ -738,7 +743,7 @@ fn evolve_evacuating(
     let (at, life) = (stamp.at, Life::of(process, stamp.at));
     let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
     let mut twin = evacuating::evolve(event, at).map(Box::new);
-    with_slot(process, place, stamp.cause(), |slot| {
+    with_slot(process, place, stamp, |slot| {
         let held = ended::held(slot);
         if let Some(twin) = &mut twin {
             twin.started_at = ended::started_at(&held, &twin.by).unwrap_or(at);
@@ -750,8 +755,10 @@ fn evolve_evacuating(
 }
 
 /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.
-fn with_slot(process: &mut Process, place: &Place, cause: Cause, change: impl FnOnce(&mut Slot)) {
-    let (actual, evacuating, changed_at) = (None, None, Timestamp(0));
+fn with_slot(process: &mut Process, place: &Place, stamp: &Stamp, change: impl FnOnce(&mut Slot)) {
+    let (actual, evacuating, changed_at, cause) = (None, None, Timestamp(0), stamp.cause());
     let make = || Slot { place: place.clone(), actual, evacuating, changed_at, cause };
-    process.slots.change(place, make, change);
+    if !process.slots.change(place, make, change) {
+        process.emptied_at = stamp.at;
+    }
 }

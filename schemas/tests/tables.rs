@@ -1026,12 +1026,38 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
     story.tell(&other, actual::Command::Claim { placement: None });
     assert_eq!(stale(story.ask(&Command::Report(again))), Code::StaleRecord);
 
-    // Where nothing is left of an index, what happened to the process counts.
+    // Where nothing is left of a place, what went of the process's others counts.
     let late = Command::Report(report(&story, ReportStep::Actual(start())));
     story.ask(&Command::Remove).unwrap();
     story.tell(&other, actual::Command::Remove);
     assert_eq!(story.state(), "none");
     assert_eq!(stale(story.ask(&late)), Code::StaleRecord);
+}
+
+#[test]
+fn containers_that_come_back_to_a_process_without_records_are_all_believed_at_once() {
+    let mut story = Story::desired(1);
+    story.ask(&Command::Remove).unwrap();
+    assert_eq!(story.state(), "none");
+    let process = story.process.clone().unwrap();
+    let back = |index: u32| Report {
+        domain: domain("apps"),
+        place: web(index),
+        epoch: process.epoch,
+        by: instance(u128::from(index) + 1, "c1"),
+        judged: process.changed_at(&web(index)),
+        steps: vec![ReportStep::Actual(start())],
+    };
+    for index in 0..3 {
+        story.ask(&Command::Report(back(index))).unwrap();
+        assert_eq!(story.state_of(index), "RUNNING stopping");
+    }
+    // Once one of them is gone again, what was said of a place before is not believed any more.
+    story.report(1, &instance(2, "c1"), ReportStep::Actual(actual::Command::Remove)).unwrap();
+    for index in [1, 3] {
+        let answer = story.ask(&Command::Report(back(index)));
+        assert_eq!(answer.unwrap_err().code, Code::StaleRecord, "{index}");
+    }
 }
 
 #[test]
@@ -1112,4 +1138,28 @@ fn reasons_are_bounded_and_a_long_one_is_known_again() {
 fn a_callback_url_is_never_shown() {
     let secret = Secret::Plain("https://user:password@example.com".into());
     assert!(!format!("{secret:?}").contains("password"));
+}
+
+#[test]
+fn an_evacuation_goes_on_with_the_next_run_of_a_rep_and_begins_anew_when_it_is_asked_for_again() {
+    use schemas::cell::{Evacuation, Event, evacuation, evolve};
+    let appeared = |run| Event::Appeared(fixtures::presence(run));
+    let (requested, withdrawn) = (Event::EvacuationRequested {}, Event::EvacuationWithdrawn {});
+    let story = [
+        (appeared(1), Evacuation::None),
+        (requested.clone(), Evacuation::Wanted),
+        (Event::Evacuating {}, Evacuation::Began(Timestamp(2))),
+        (appeared(2), Evacuation::Began(Timestamp(2))),
+        (Event::Evacuating {}, Evacuation::Began(Timestamp(2))),
+        // Its rep does not notice, or cannot say so: it never says that it takes work again.
+        (withdrawn, Evacuation::None),
+        (requested, Evacuation::Wanted),
+        (appeared(3), Evacuation::Wanted),
+        (Event::Evacuating {}, Evacuation::Began(Timestamp(8))),
+    ];
+    let mut cell = None;
+    for ((event, after), at) in story.into_iter().zip(0..) {
+        cell = evolve(cell, &event, &Stamp::beginning(DecisionId(id(at.into())), Timestamp(at)));
+        assert_eq!(evacuation(cell.as_ref()), after, "after {event:?} at {at}");
+    }
 }

@@ -80,19 +80,22 @@ impl Slots {
         Some(self.slot_mut(at))
     }
 
-    /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.
+    /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it. Answers whether
+    /// it is there afterwards.
     pub(super) fn change(
         &mut self,
         place: &Place,
         make: impl FnOnce() -> Slot,
         change: impl FnOnce(&mut Slot),
-    ) {
+    ) -> bool {
         let at = self.find(place).unwrap_or_else(|at| self.insert(at, make()));
         let slot = self.slot_mut(at);
         change(slot);
-        if slot.actual.is_none() && slot.evacuating.is_none() {
+        let stays = slot.actual.is_some() || slot.evacuating.is_some();
+        if !stays {
             self.remove(at);
         }
+        stays
     }
 
     /// Makes room for so many more at once, and no more than that.
