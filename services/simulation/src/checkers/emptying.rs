@@ -34,7 +34,7 @@ struct Emptied {
     wanted: Option<Position>,
     /// Every time that it was decided, and when and where the log told first that it began.
     asked: Vec<Asked>,
-    /// Where the log stood when its rep was let speak for it.
+    /// Where the log stood when its rep was let speak for it, if it was told then that the evacuation goes on.
     attached: Position,
     /// The decision of which its rep knows.
     known: Option<Position>,
@@ -129,8 +129,8 @@ impl Evacuations {
     /// A rep is let speak for its cell.
     pub(super) fn attached(&mut self, id: &CellId, position: Position) {
         let cell = self.cells.entry(id.clone()).or_default();
-        cell.attached = position;
         let goes_on = cell.present || !cell.evacuating;
+        cell.attached = if goes_on { position } else { Position(0) };
         cell.known = cell.wanted.filter(|wanted| *wanted <= position && goes_on);
     }
 

@@ -21,6 +21,8 @@ const LATELY: Duration = Duration::from_secs(90);
 /// A reservation is dropped after 60 s (docs/model.md, "Containers") by a clock that may stand still for 30 s, of a rep that
 /// may be paused for as long.
 const RESERVED: Duration = Duration::from_secs(130);
+/// A rep that says nothing for longer was stopped, or wasn't there.
+const SILENT: Duration = Duration::from_secs(30);
 /// What an auctioneer knows of a cell is as old as this at most: a heartbeat's interval, and what it takes.
 const KNOWN: Duration = Duration::from_secs(8);
 
@@ -34,6 +36,8 @@ struct Holds {
     seen: BTreeMap<InstanceGuid, Seen>,
     /// What its rep took and made no container for.
     reserved: BTreeMap<(WorkKey, Timestamp), (Timestamp, Resources)>,
+    /// When its rep spoke last.
+    spoke: Option<Timestamp>,
 }
 
 struct Seen {
@@ -91,6 +95,15 @@ impl Fullness {
 }
 
 impl Holds {
+    /// Its rep speaks. For one that was stopped no time has passed: it tells what it knew before.
+    fn speaks(&mut self, now: Timestamp) {
+        let silent = self.spoke.replace(now).map_or(Duration::ZERO, |spoke| now.since(spoke));
+        if silent > SILENT {
+            self.seen.values_mut().for_each(|seen| seen.last = now.min(seen.last + silent));
+            self.reserved.values_mut().for_each(|(at, _)| *at = now.min(*at + silent));
+        }
+    }
+
     /// What is used at least of what is there for so long, and at most.
     fn used(&self, age: Duration, now: Timestamp) -> (Resources, Resources) {
         let sum =
@@ -112,6 +125,7 @@ impl Checkers {
         containers: &[Container],
         now: Timestamp,
     ) -> Option<Broken> {
+        self.fullness.0.entry(cell).or_default().speaks(now);
         self.is_free(cell, free, containers, (Duration::ZERO, now), "its rep")
     }
 

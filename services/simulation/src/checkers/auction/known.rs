@@ -80,6 +80,8 @@ struct Given {
 pub(super) struct Seen<'a> {
     pub(super) id: &'a CellId,
     pub(super) log: &'a cell::Cell,
+    /// When its rep was heard last.
+    pub(super) heard: Option<Timestamp>,
     pub(super) free: Bounds<Resources>,
     pub(super) evacuating: Bounds<bool>,
     pub(super) cordoned: Bounds<bool>,
@@ -301,6 +303,7 @@ impl Known {
         Seen {
             id,
             log,
+            heard: said.map(|said| said.at.0),
             free: free.unwrap_or((Resources::default(), log.presence.total)),
             evacuating,
             cordoned,

@@ -353,10 +353,10 @@ impl<'a> Auction<'a> {
         let merit_of = |seen: &Seen<'_>| Merit::of(wanted, seen, (&self.cells, &self.siblings));
         let merit = merit_of(winner);
         let tried: BTreeMap<&CellId, Option<Timestamp>> = self.siblings.known.tried(work).collect();
-        // Any other that has room is better than one that has just refused it.
+        // Any other that has room is better than one that has just refused it. Where none had, that is forgotten.
         let now = self.siblings.now.0;
-        let just = |refused: &Option<Timestamp>| refused.is_some_and(|at| now.since(at) < AT_ONCE);
-        let just_refused = tried.get(cell).is_some_and(just);
+        let just_refused = tried.get(cell).copied().flatten().filter(|at| now.since(*at) < AT_ONCE);
+        let had_room = |other: &Seen<'_>| just_refused.is_some_and(|at| other.heard < Some(at));
         let name = name_of(key);
         let place = |seen: &Seen<'_>| self.has_place(&name, constraint, seen);
         let able = |other: &&Seen<'_>| {
@@ -367,7 +367,7 @@ impl<'a> Auction<'a> {
         let others: Vec<(&Seen<'_>, Merit)> = others.collect();
         let better = others
             .iter()
-            .find(|(other, theirs)| just_refused || theirs.is_better_than(&merit, other.id < cell))
+            .find(|(other, theirs)| had_room(other) || theirs.is_better_than(&merit, other.id < cell))
             .map(|(other, _)| (other.id, other.free));
         let decisive = wishes::decisive((cell, &merit), &others);
         let told = why.eligibility.is_none()
@@ -384,7 +384,7 @@ impl<'a> Auction<'a> {
             format!("{key} of {size:?} is given to {cell}, which takes it: {open}, and has {free:?} free")
         });
         self.must(Promise::BestPlace, better.is_none(), || {
-            let refused = if just_refused { " and had just refused it" } else { "" };
+            let refused = if just_refused.is_some() { " and had just refused it" } else { "" };
             format!("{key} of {size:?} is given to {cell}, which has {free:?} free{refused}, and {better:?} was better")
         });
         self.must(Promise::ExplanationTrue, told, || format!("{key} is given to {cell} because of {why:?}"));
