@@ -251,9 +251,8 @@ impl Causes {
         for event in &decision.events {
             let (places, of_instance): (Vec<Place>, bool) = match event {
                 Event::Actual(event) => (event.places().iter().collect(), true),
-                // What takes the place of a twin that is lost, or whose time is over, comes of the same.
                 Event::Evacuating(evacuating::Event::Removed { place, cause }) => {
-                    (vec![place.clone()], matches!(cause, Gone::CellLost | Gone::Expired))
+                    (vec![place.clone()], is_replaced(*cause))
                 }
                 Event::Evacuating(evacuating::Event::Set { place, .. }) => (vec![place.clone()], false),
                 Event::Desired(_)
@@ -643,10 +642,20 @@ fn is_of_rollout(event: &Event) -> bool {
     }
 }
 
+/// Whether what takes the place of a twin comes of the same: it is lost, or its time is over.
+const fn is_replaced(gone: Gone) -> bool {
+    match gone {
+        Gone::CellLost | Gone::Expired => true,
+        Gone::Replaced | Gone::Removed => false,
+    }
+}
+
 /// The index of which a decision speaks first: of its instance, or else of its twin.
 fn first_index(decision: &Decision) -> Option<u32> {
     let of_instance = |event: &Event| {
-        if let Event::Evacuating(evacuating::Event::Removed { place, cause: Gone::CellLost }) = event {
+        if let Event::Evacuating(evacuating::Event::Removed { place, cause }) = event
+            && is_replaced(*cause)
+        {
             return Some(place.index);
         }
         let Event::Actual(event) = event else { return None };
