@@ -74,7 +74,11 @@ fn move_into_leaf(group: &Path) -> io::Result<()> {
             }
         }
     }
-    Ok(())
+    if may_limit(group) {
+        Ok(())
+    } else {
+        Err(io::Error::other("others start in it as fast as they are moved"))
+    }
 }
 
 /// Whether groups in this one may be limited: it has no processes, or is the root, where that doesn't count.
