@@ -504,6 +504,7 @@ impl Process {
                 });
             }
             desired::Event::Activated { definition_id } => {
+                self.gives_up_target();
                 if let Some(wanted) = &mut self.wanted {
                     wanted.active = definition_id.clone();
                 }

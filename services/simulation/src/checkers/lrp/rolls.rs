@@ -325,33 +325,23 @@ impl Process {
             notes.broken(promise, format!("{guid}: {event:?} of {roll:?}: {why}"));
         }
         self.notes_rollout(event, notes);
-        self.notes_given_up(event, scene);
+        self.notes_given_up(event);
         let Some(wanted) = &mut self.wanted else { return };
         Roll::fold(&mut wanted.roll, event, at);
     }
 
-    /// An index that is given up, and everything if too many failed and nobody asked to go back.
-    fn notes_given_up(&mut self, event: &rollout::Event, scene: &Scene<'_>) {
+    /// An index is given up, and perhaps one too many.
+    fn notes_given_up(&mut self, event: &rollout::Event) {
+        let rollout::Event::Stalled { index, .. } = event else { return };
         let Some(roll) = self.wanted.as_ref().and_then(Wanted::rolling) else { return };
-        let asked = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_));
-        match event {
-            rollout::Event::Stalled { index, .. } => {
-                self.goes_back |= roll.gives_up();
-                self.given_up.push((Some(*index), roll.target.clone()));
-            }
-            rollout::Event::Started { kind: Kind::Rollback, .. } if !asked => {
-                self.given_up.push((None, roll.target.clone()));
-            }
-            rollout::Event::Started { .. }
-            | rollout::Event::Begun { .. }
-            | rollout::Event::FellBack { .. }
-            | rollout::Event::TookOver { .. }
-            | rollout::Event::Replaced { .. }
-            | rollout::Event::Failed { .. }
-            | rollout::Event::Paused { .. }
-            | rollout::Event::Resumed {}
-            | rollout::Event::Completed {} => {}
-        }
+        self.goes_back |= roll.gives_up();
+        self.given_up.push((Some(*index), roll.target.clone()));
+    }
+
+    /// Another definition is active: if too many failed, what the rollout brought is given up everywhere from here on.
+    pub(super) fn gives_up_target(&mut self) {
+        let rolling = self.wanted.as_ref().and_then(Wanted::rolling).filter(|_| self.goes_back);
+        self.given_up.extend(rolling.map(|roll| (None, roll.target.clone())));
     }
 
     pub(super) fn is_given_up(&self, place: &Place) -> bool {
