@@ -13,6 +13,8 @@ pub struct Mutation {
     pub breaks: Vec<Promise>,
     /// Why it may take a thousand seeds to find it out; else empty.
     pub rare: String,
+    /// Why a run of it never ends; else empty.
+    pub endless: String,
     /// What is changed.
     pub changes: Vec<Change>,
 }
@@ -65,6 +67,7 @@ impl Mutation {
                 }
             }
             Some(("rare:", why)) => why.trim().clone_into(&mut self.rare),
+            Some(("endless:", why)) => why.trim().clone_into(&mut self.endless),
             Some(("at:", place)) => {
                 let (file, after) = place.split_once(" after ").unwrap_or((place, ""));
                 let (file, after) = (file.trim().to_owned(), after.trim().to_owned());
@@ -115,6 +118,7 @@ bad-limit
   is bad.
   breaks: Quiet OneLife
   rare: two things at once
+  endless: it goes round
   at: a/b.rs after fn limit
   - x < 3
   + x <= 3
@@ -137,6 +141,7 @@ bad-limit
             sentence: "The limit\nis bad.".into(),
             breaks: vec![Promise::Quiet, Promise::OneLife],
             rare: "two things at once".into(),
+            endless: "it goes round".into(),
             changes: vec![change("a/b.rs", "fn limit", "x < 3", "x <= 3"), change("c.rs", "", "a,\nb", "c")],
         };
         assert_eq!(read(LIST), Ok(vec![expected]));

@@ -43,7 +43,8 @@ impl Row {
     pub const fn is_caught(&self) -> bool {
         match self.ran {
             Ran::Broke(..) | Ran::Panicked(_) => true,
-            Ran::Nothing | Ran::TookTooLong | Ran::TookTooMuch => false,
+            Ran::TookTooLong | Ran::TookTooMuch => !self.mutation.endless.is_empty(),
+            Ran::Nothing => false,
         }
     }
 }
@@ -88,8 +89,15 @@ impl fmt::Display for Report {
                     let rare = if mutation.rare.is_empty() { "" } else { ": " };
                     writeln!(f, "{name:width$} NOT CAUGHT{rare}{}", mutation.rare)?;
                 }
-                Ran::TookTooLong => writeln!(f, "{name:width$} TOOK TOO LONG")?,
-                Ran::TookTooMuch => writeln!(f, "{name:width$} TOOK TOO MUCH MEMORY")?,
+                Ran::TookTooLong if mutation.endless.is_empty() => {
+                    writeln!(f, "{name:width$} TOOK TOO LONG")?;
+                }
+                Ran::TookTooMuch if mutation.endless.is_empty() => {
+                    writeln!(f, "{name:width$} TOOK TOO MUCH MEMORY")?;
+                }
+                Ran::TookTooLong | Ran::TookTooMuch => {
+                    writeln!(f, "{name:width$} it never ends: {}", mutation.endless)?;
+                }
             }
         }
         let caught = rows.iter().filter(|row| row.is_caught()).count();
@@ -108,5 +116,23 @@ impl fmt::Display for Report {
             writeln!(f, "No mutation breaks {}.", unproved.join(", "))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_end_finds_out_only_what_is_known_to_have_none() {
+        let caught = |endless: &str, ran| {
+            let mutation = Mutation { endless: endless.into(), ..Mutation::default() };
+            Row { mutation, ran }.is_caught()
+        };
+        for ran in [Ran::TookTooLong, Ran::TookTooMuch] {
+            assert!(caught("it goes round", ran.clone()));
+            assert!(!caught("", ran));
+        }
+        assert!(!caught("it goes round", Ran::Nothing), "it ends after all");
     }
 }
