@@ -85,18 +85,10 @@ impl fmt::Display for Report {
                     writeln!(f, "{name:width$} {promise:22} {run}")?;
                 }
                 Ran::Panicked(words) => writeln!(f, "{name:width$} it panics: {words}")?,
-                Ran::Nothing => {
-                    let rare = if mutation.rare.is_empty() { "" } else { ": " };
-                    writeln!(f, "{name:width$} NOT CAUGHT{rare}{}", mutation.rare)?;
-                }
-                Ran::TookTooLong if mutation.endless.is_empty() => {
-                    writeln!(f, "{name:width$} TOOK TOO LONG")?;
-                }
-                Ran::TookTooMuch if mutation.endless.is_empty() => {
-                    writeln!(f, "{name:width$} TOOK TOO MUCH MEMORY")?;
-                }
-                Ran::TookTooLong | Ran::TookTooMuch => {
-                    writeln!(f, "{name:width$} it never ends: {}", mutation.endless)?;
+                Ran::Nothing => writeln!(f, "{name:width$} NOT CAUGHT{}", known(&mutation.rare))?,
+                Ran::TookTooLong => writeln!(f, "{name:width$} TOOK TOO LONG{}", known(&mutation.endless))?,
+                Ran::TookTooMuch => {
+                    writeln!(f, "{name:width$} TOOK TOO MUCH MEMORY{}", known(&mutation.endless))?;
                 }
             }
         }
@@ -117,6 +109,11 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// Why something was to be expected, behind what came; nothing where it was not.
+fn known(why: &str) -> String {
+    if why.is_empty() { String::new() } else { format!(": {why}") }
 }
 
 #[cfg(test)]
