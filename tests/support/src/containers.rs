@@ -8,6 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable that every process of a container carries.
 const MARKER: &str = "MUSTER_INSTANCE_GUID";
+/// What a rep runs now and then to see whether its cell can run anything.
+const SELF_TEST: &str = "task self-test";
 
 /// A living process that has to do with a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,12 +59,15 @@ fn is_home_in(variable: &str, folder: &str) -> bool {
     variable.strip_prefix("HOME=").is_some_and(|home| home.starts_with(folder))
 }
 
-/// What really runs in a folder: for each work its containers, each with its processes.
+/// What really runs in a folder: for each work its containers, each with its processes. The self-test of a rep is
+/// nobody's work: it comes with each start of one and goes again.
 #[must_use]
 pub fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
     let mut running: BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> = BTreeMap::new();
     for process in living_in(folder) {
-        if let (Some(work), Some(guid)) = (process.work, process.guid) {
+        if let (Some(work), Some(guid)) = (process.work, process.guid)
+            && work != SELF_TEST
+        {
             running.entry(work).or_default().entry(guid).or_default().insert(process.pid);
         }
     }
