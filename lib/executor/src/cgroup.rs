@@ -10,12 +10,13 @@
 mod limits;
 mod place;
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
@@ -35,10 +36,13 @@ const LAST_NICE: i32 = 19;
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// How much less of the processor each step of the nice value gives.
 const NICE_STEP: f64 = 1.25;
-/// How often the removal of a group is tried: the last process in it may still be on its way out.
-const REMOVALS: u32 = 200;
-/// Pause between two tries.
+/// How long the removal of a group is tried: the last process in it may still be on its way out, and where more wants to run
+/// than there are processors that takes a while.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
+/// The first pause between two tries. Each is twice as long as the one before, up to the longest.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(2);
+/// The longest pause between two tries.
+const REMOVAL_LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why containers have no control groups.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +136,12 @@ impl Cgroups {
         Ok(())
     }
 
+    /// Removes the groups that belong to none of these containers.
+    pub(crate) fn remove_strays(&self, known: &BTreeSet<String>) {
+        let _making = self.making.lock().expect("nobody panics while removing a group");
+        remove_strays(&self.base, known);
+    }
+
     /// Removes the base if nothing is in it.
     pub(crate) fn remove_base(&self) {
         let _making = self.making.lock().expect("nobody panics while removing a group");
@@ -210,13 +220,34 @@ fn populated(group: &Path) -> io::Result<Option<bool>> {
 
 /// Removes the group of a container of which nothing runs, and those that processes of it made below.
 pub(crate) fn remove(group: &Path) -> io::Result<()> {
-    for _ in 1..REMOVALS {
+    let patient_until = Instant::now() + REMOVAL_PATIENCE;
+    let mut pause = REMOVAL_PAUSE;
+    loop {
         match remove_once(group) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::sleep(REMOVAL_PAUSE),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < patient_until => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(REMOVAL_LONGEST_PAUSE);
+            }
             other => return other,
         }
     }
-    remove_once(group)
+}
+
+/// Removes the groups in a base that belong to none of these containers, with what runs there: who made them could not remove
+/// them, or was killed before.
+fn remove_strays(base: &Path, known: &BTreeSet<String>) {
+    // Without a base there are none.
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    let strays = entries.filter(|entry| {
+        entry.path().is_dir() && !entry.file_name().to_str().is_some_and(|name| known.contains(name))
+    });
+    for group in strays.map(|entry| entry.path()) {
+        if let Err(error) = kill(&group).and_then(|_| remove(&group)) {
+            tracing::warn!(group = %group.display(), %error, "cannot remove the control group of a container that is gone");
+        }
+    }
+    // It stays as long as there is a container in it.
+    drop(fs::remove_dir(base));
 }
 
 fn remove_once(group: &Path) -> io::Result<()> {
@@ -297,5 +328,20 @@ mod tests {
         assert_eq!(fs::read_to_string(path.join("cgroup.kill")).unwrap(), "1");
         fs::write(path.join("cgroup.events"), "populated 0\n").unwrap();
         assert!(kill(&path).unwrap());
+    }
+    #[test]
+    fn the_groups_of_no_container_go_and_the_base_with_the_last() {
+        let root = tempfile::tempdir().unwrap();
+        let base = root.path().join("base");
+        for group in ["known/below", "stray/below/more", "another"] {
+            fs::create_dir_all(base.join(group)).unwrap();
+        }
+        remove_strays(&base, &BTreeSet::from(["known".to_owned()]));
+        let left = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["known"]);
+        assert!(base.join("known/below").is_dir(), "it is left as it was");
+        remove_strays(&base, &BTreeSet::new());
+        assert!(!base.exists());
+        remove_strays(&base, &BTreeSet::new());
     }
 }

@@ -1,6 +1,7 @@
 //! What limits a container: memory, processes, its share of the processor. Each by the controller of that name, in the
 //! group of version 2 that the container has anyway, or in one of version 1 where the host has that.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use schemas::isolation::{Isolation, Wall};
 
 use super::place::group_of;
-use super::{Cgroups, base_name, make, remove, share, weight_of};
+use super::{Cgroups, base_name, make, remove, remove_strays, share, weight_of};
 use crate::process::Groups;
 use schemas::names::CellId;
 
@@ -69,6 +70,16 @@ impl Limiter {
             memory: place("memory", "memory.limit_in_bytes"),
             processes: place("pids", "cgroup.procs"),
             cpu: place("cpu", "cpu.shares"),
+        }
+    }
+
+    /// Removes the groups of version 1 that belong to none of these containers.
+    pub(crate) fn remove_strays(&self, known: &BTreeSet<String>) {
+        for place in [&self.memory, &self.processes, &self.cpu].into_iter().flatten() {
+            match place {
+                Place::Common => {}
+                Place::Own(base) => remove_strays(base, known),
+            }
         }
     }
 

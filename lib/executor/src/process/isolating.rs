@@ -1,5 +1,6 @@
 //! What the containers that are made now are isolated by: found out when the executor opens, by trying.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use schemas::definition::{Network, Sandbox};
 use schemas::isolation::Isolation;
 
 use super::{Executor, Isolate, Settings};
-use crate::cgroup::{Limiter, Limits};
+use crate::cgroup::Limiter;
 use crate::image;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
 
@@ -46,9 +47,9 @@ impl Isolating {
         self.found().map_or(Isolation::NONE, |found| found.walls)
     }
 
-    /// The groups of the container with this name, whether they are there or not.
-    pub(super) fn limits(&self, name: &str, group: Option<&Path>) -> Limits {
-        self.limiter.of(name, group)
+    /// Removes the groups that limited containers other than these.
+    pub(super) fn remove_strays(&self, known: &BTreeSet<String>) {
+        self.limiter.remove_strays(known);
     }
 
     /// How a container is kept apart; none: it isn't.
@@ -75,7 +76,7 @@ impl Isolating {
             first_id: found.first_id,
             tree,
             own_network: sandbox.network == Network::None,
-            limits: self.limits(&recipe.instance_guid.to_string(), group),
+            limits: self.limiter.of(&recipe.instance_guid.to_string(), group),
             programs: settings.shim.first().map(PathBuf::from).into_iter().collect(),
         }))
     }

@@ -22,7 +22,7 @@ use super::keeper::Begin;
 use super::link::Link;
 use super::ports::Ports;
 use super::{Isolate, Settings};
-use crate::cgroup::{self, Cgroups, Limiter};
+use crate::cgroup::{Cgroups, Limiter};
 use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::{clock, host, image, processes};
 
@@ -73,6 +73,16 @@ pub(super) struct Found {
     pub(super) begin: Begin,
 }
 
+impl Found {
+    /// What the control groups are called that it goes on in. One that begins anew gets new ones.
+    fn name_of_groups(&self) -> Option<String> {
+        match self.begin {
+            Begin::Create(_) => None,
+            Begin::Adopt { .. } => Some(self.container.instance_guid.to_string()),
+        }
+    }
+}
+
 /// Opens a data folder. Must run where a tokio runtime is current.
 pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     let unusable = |path: &Path| {
@@ -103,10 +113,11 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     let mut found = vec![];
     for entry in fs::read_dir(&containers).map_err(unusable(&containers))? {
         let path = entry.map_err(unusable(&containers))?.path();
-        found.extend(
-            adopt(&settings.data, &ended, cgroups.as_ref(), &isolating, &path).map_err(unusable(&path))?,
-        );
+        found.extend(adopt(&settings.data, &ended, &isolating, &path).map_err(unusable(&path))?);
     }
+    let known = found.iter().filter_map(Found::name_of_groups).collect();
+    cgroups.iter().for_each(|cgroups| cgroups.remove_strays(&known));
+    isolating.remove_strays(&known);
     image::remove_unused(&settings.data);
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
     Ok(Opened { settings, ports, ended, cgroups, isolating, lock, found })
@@ -145,20 +156,11 @@ fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
     }
 }
 
-/// Takes in one folder; none if it holds no container.
-fn adopt(
-    data: &Path,
-    ended: &Ended,
-    cgroups: Option<&Cgroups>,
-    isolating: &Isolating,
-    path: &Path,
-) -> io::Result<Option<Found>> {
+/// Takes in one folder; none if it holds no container: then its control groups are strays.
+fn adopt(data: &Path, ended: &Ended, isolating: &Isolating, path: &Path) -> io::Result<Option<Found>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let folder = Folder::new(path.to_owned());
-    let group = cgroups.map(|cgroups| cgroups.group(name));
     if ended.has_log_of(name, &folder) {
-        group.as_deref().map_or(Ok(()), cgroup::remove)?;
-        isolating.limits(name, group.as_deref()).remove()?;
         remove(data, path)?;
         return Ok(None);
     }
@@ -178,11 +180,6 @@ fn adopt(
             for process in processes::marked(MARKER, name) {
                 process.signal(Signal::KILL)?;
             }
-            if let Some(group) = &group {
-                cgroup::kill(group)?;
-                cgroup::remove(group)?;
-            }
-            isolating.limits(name, group.as_deref()).remove()?;
             remove(data, path)?;
             return Ok(None);
         }
