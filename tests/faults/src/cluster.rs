@@ -320,6 +320,7 @@ impl Drop for Cluster {
         while !containers::kill_all(self.folder.path()) && std::time::Instant::now() < end {
             std::thread::sleep(Duration::from_millis(30));
         }
+        containers::remove_groups(self.folder.path());
         self.servers.clear();
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// The variable that every process of a container carries.
 const MARKER: &str = "MUSTER_INSTANCE_GUID";
@@ -100,6 +101,38 @@ pub fn kill_all(folder: &Path) -> bool {
     let living = living_in(folder);
     living.iter().for_each(|process| signal(process.pid, Signal::KILL));
     living.is_empty()
+}
+
+/// Removes the control groups that the containers of a folder had, once nothing lives in it: who was killed could not.
+pub fn remove_groups(folder: &Path) {
+    for group in specs_in(folder).iter().flat_map(groups_of) {
+        // Most were removed by who made them; the one above goes with the last.
+        fs::remove_dir(&group).ok();
+        group.parent().map(fs::remove_dir);
+    }
+}
+
+/// What the containers of a folder are made of.
+fn specs_in(folder: &Path) -> Vec<Value> {
+    let (mut open, mut specs) = (vec![folder.to_owned()], vec![]);
+    while let Some(folder) = open.pop() {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let folders = entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path());
+        if folder.ends_with("containers") {
+            let texts = folders.filter_map(|container| fs::read_to_string(container.join("spec.json")).ok());
+            specs.extend(texts.filter_map(|text| serde_json::from_str::<Value>(&text).ok()));
+        } else {
+            open.extend(folders);
+        }
+    }
+    specs
+}
+
+fn groups_of(spec: &Value) -> Vec<PathBuf> {
+    let limiting = spec["plan"]["limits"]["groups"].as_array().into_iter().flatten();
+    limiting.chain([&spec["cgroup"]]).filter_map(Value::as_str).map(PathBuf::from).collect()
 }
 
 /// Sends a signal to a process that may have ended meanwhile.

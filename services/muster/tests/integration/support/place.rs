@@ -47,6 +47,7 @@ impl Drop for Place {
         while !containers::kill_all(self.path()) && Instant::now() < end {
             std::thread::sleep(LOOK);
         }
+        containers::remove_groups(self.path());
     }
 }
 
