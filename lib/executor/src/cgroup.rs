@@ -236,13 +236,15 @@ pub(crate) fn remove(group: &Path) -> io::Result<()> {
 /// Removes the groups in a base that belong to none of these containers, with what runs there: who made them could not remove
 /// them, or was killed before.
 fn remove_strays(base: &Path, known: &BTreeSet<String>) {
-    // Without a base there are none.
-    let entries = fs::read_dir(base).into_iter().flatten().flatten();
-    let strays = entries.filter(|entry| {
-        entry.path().is_dir() && !entry.file_name().to_str().is_some_and(|name| known.contains(name))
+    let groups = groups_in(base).unwrap_or_else(|error| {
+        tracing::warn!(base = %base.display(), %error, "cannot see which control groups are there");
+        vec![]
     });
-    for group in strays.map(|entry| entry.path()) {
-        if let Err(error) = kill(&group).and_then(|_| remove(&group)) {
+    let is_known = |group: &&PathBuf| {
+        group.file_name().and_then(|name| name.to_str()).is_some_and(|name| known.contains(name))
+    };
+    for group in groups.iter().filter(|group| !is_known(group)) {
+        if let Err(error) = kill(group).and_then(|_| remove(group)) {
             tracing::warn!(group = %group.display(), %error, "cannot remove the control group of a container that is gone");
         }
     }
@@ -250,18 +252,27 @@ fn remove_strays(base: &Path, known: &BTreeSet<String>) {
     drop(fs::remove_dir(base));
 }
 
+/// The groups right below one; none if that isn't there.
+fn groups_in(group: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(group) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+        other => other?,
+    };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let all: Vec<PathBuf> = paths.collect::<io::Result<_>>()?;
+    Ok(all.into_iter().filter(|path| path.is_dir()).collect())
+}
+
 fn remove_once(group: &Path) -> io::Result<()> {
     let (mut open, mut found) = (vec![group.to_owned()], vec![]);
     while let Some(group) = open.pop() {
-        let entries = match fs::read_dir(&group) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        open.extend(entries.flatten().filter(|entry| entry.path().is_dir()).map(|entry| entry.path()));
+        open.extend(groups_in(&group)?);
         found.push(group);
     }
-    found.iter().rev().try_for_each(fs::remove_dir)
+    found.iter().rev().try_for_each(|group| match fs::remove_dir(group) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    })
 }
 
 /// The weight of a definition, of which 0 is the usual one and the largest.
