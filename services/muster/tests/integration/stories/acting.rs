@@ -16,7 +16,7 @@ use simulation::workload::{self, Ask};
 
 use super::stage::{Stage, Then};
 use super::work::{self, spec};
-use crate::support::containers::{kill_all, signal};
+use crate::support::containers::{kill_all, remove_groups, signal};
 use crate::support::eventually;
 use crate::support::place::so;
 use crate::support::program::Said;
@@ -137,6 +137,7 @@ impl Stage {
     fn wipe(&self, cell: usize) {
         let folder = self.cluster.place.path().join(Node::Rep(cell).to_string());
         eventually("a lost machine is dead", || so(kill_all(&folder), || "its processes live".into()));
+        remove_groups(&folder);
         let id = std::fs::read(folder.join("rep-id"));
         std::fs::remove_dir_all(&folder).unwrap();
         if let Ok(id) = id {
