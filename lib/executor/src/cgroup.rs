@@ -16,8 +16,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use backon::{BlockingRetryable, ExponentialBuilder};
 use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
 use schemas::names::CellId;
@@ -145,8 +146,7 @@ impl Cgroups {
     /// Removes the base if nothing is in it.
     pub(crate) fn remove_base(&self) {
         let _making = self.making.lock().expect("nobody panics while removing a group");
-        // It stays as long as there is a container in it.
-        drop(fs::remove_dir(&self.base));
+        remove_base(&self.base);
     }
 }
 
@@ -220,17 +220,12 @@ fn populated(group: &Path) -> io::Result<Option<bool>> {
 
 /// Removes the group of a container of which nothing runs, and those that processes of it made below.
 pub(crate) fn remove(group: &Path) -> io::Result<()> {
-    let patient_until = Instant::now() + REMOVAL_PATIENCE;
-    let mut pause = REMOVAL_PAUSE;
-    loop {
-        match remove_once(group) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < patient_until => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(REMOVAL_LONGEST_PAUSE);
-            }
-            other => return other,
-        }
-    }
+    let pauses = ExponentialBuilder::new()
+        .with_min_delay(REMOVAL_PAUSE)
+        .with_max_delay(REMOVAL_LONGEST_PAUSE)
+        .without_max_times()
+        .with_total_delay(Some(REMOVAL_PATIENCE));
+    (|| remove_once(group)).retry(pauses).when(|error| error.kind() == ErrorKind::ResourceBusy).call()
 }
 
 /// Removes the groups in a base that belong to none of these containers, with what runs there: who made them could not remove
@@ -248,6 +243,11 @@ fn remove_strays(base: &Path, known: &BTreeSet<String>) {
             tracing::warn!(group = %group.display(), %error, "cannot remove the control group of a container that is gone");
         }
     }
+    remove_base(base);
+}
+
+/// Removes a base if nothing is in it.
+fn remove_base(base: &Path) {
     // It stays as long as there is a container in it.
     drop(fs::remove_dir(base));
 }
@@ -340,6 +340,7 @@ mod tests {
         fs::write(path.join("cgroup.events"), "populated 0\n").unwrap();
         assert!(kill(&path).unwrap());
     }
+
     #[test]
     fn the_groups_of_no_container_go_and_the_base_with_the_last() {
         let root = tempfile::tempdir().unwrap();

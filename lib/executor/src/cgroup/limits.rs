@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use schemas::isolation::{Isolation, Wall};
 
 use super::place::group_of;
-use super::{Cgroups, base_name, make, remove, remove_strays, share, weight_of};
+use super::{Cgroups, base_name, make, remove, remove_base, remove_strays, share, weight_of};
 use crate::process::Groups;
 use schemas::names::CellId;
 
@@ -63,7 +63,7 @@ impl Limiter {
             let base = group_of(controller)?.join(base_name(cell_id, data));
             let usable = make(&base).is_ok() && is_writable(&base.join(file));
             // Made anew for the first container.
-            drop(fs::remove_dir(&base));
+            remove_base(&base);
             usable.then_some(Place::Own(base))
         };
         Self {
@@ -203,10 +203,7 @@ impl Limits {
     pub(crate) fn remove(&self) -> io::Result<()> {
         for group in &self.groups {
             remove(group)?;
-            if let Some(base) = group.parent() {
-                // It stays as long as there is a container in it.
-                drop(fs::remove_dir(base));
-            }
+            group.parent().into_iter().for_each(remove_base);
         }
         Ok(())
     }
