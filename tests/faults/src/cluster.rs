@@ -316,11 +316,7 @@ impl Drop for Cluster {
     /// A run that failed leaves nothing either.
     fn drop(&mut self) {
         self.programs.clear();
-        let end = std::time::Instant::now() + EMPTIED;
-        while !containers::kill_all(self.folder.path()) && std::time::Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(30));
-        }
-        containers::remove_groups(self.folder.path());
+        containers::clear(self.folder.path(), EMPTIED);
         self.servers.clear();
     }
 }

@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::patience::LOOK;
 
 /// The variable that every process of a container carries.
 const MARKER: &str = "MUSTER_INSTANCE_GUID";
@@ -101,6 +105,15 @@ pub fn kill_all(folder: &Path) -> bool {
     let living = living_in(folder);
     living.iter().for_each(|process| signal(process.pid, Signal::KILL));
     living.is_empty()
+}
+
+/// Kills what lives in a folder until nothing does, as long as `limit`, and removes the control groups of its containers.
+pub fn clear(folder: &Path, limit: Duration) {
+    let end = Instant::now() + limit;
+    while !kill_all(folder) && Instant::now() < end {
+        sleep(LOOK);
+    }
+    remove_groups(folder);
 }
 
 /// Removes the control groups that the containers of a folder had, once nothing lives in it: who was killed could not.

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use support::patience::LOOK;
 pub(crate) use support::patience::{so, within};
 use tempfile::TempDir;
 
@@ -43,11 +42,7 @@ impl Place {
 impl Drop for Place {
     /// A test that failed leaves nothing either.
     fn drop(&mut self) {
-        let end = Instant::now() + LIMIT;
-        while !containers::kill_all(self.path()) && Instant::now() < end {
-            std::thread::sleep(LOOK);
-        }
-        containers::remove_groups(self.path());
+        containers::clear(self.path(), LIMIT);
     }
 }
 
