@@ -36,3 +36,4 @@ mod processes;
 pub mod shim;
 mod socket;
 mod transfer;
+mod trash;

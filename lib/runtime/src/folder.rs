@@ -159,10 +159,7 @@ impl Folder {
         }
         // Links below it are deleted, and not followed.
         for name in FOLDERS {
-            match fs::remove_dir_all(self.path.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+            removal::remove(&self.path.join(name))?;
         }
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();

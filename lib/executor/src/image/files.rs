@@ -1,6 +1,7 @@
 //! The files of a tree, reached through a descriptor of its top: no link leads out of it, neither one that was unpacked nor
 //! one that is being followed.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chmodat, fchmod,
-    linkat, mkdirat, openat2, statat, symlinkat, unlinkat, utimensat,
+    linkat, mkdirat, openat2, statat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -154,16 +155,7 @@ impl Files {
 
     /// Removes what a path names, with all below it.
     pub(crate) fn remove(&self, at: &At) -> io::Result<()> {
-        match unlinkat(&at.folder, at.name.as_str(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            Err(Errno::ISDIR | Errno::PERM) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let folder = self.named(at, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        for name in names(&folder)? {
-            self.remove(&At { folder: folder.try_clone()?, name })?;
-        }
-        Ok(unlinkat(&at.folder, at.name.as_str(), AtFlags::REMOVEDIR)?)
+        removal::remove_at(&at.folder, &CString::new(at.name.as_str())?)
     }
 
     /// The names in a folder.

@@ -25,10 +25,14 @@ use oci_spec::image::ImageConfiguration;
 
 use layout::Layout;
 
+use crate::trash::Trash;
+
 pub(crate) use unused::remove_unused;
 
 /// The folder of all of them, in the data folder.
 pub(crate) const FOLDER: &str = "images";
+/// The folder of those that are being unpacked, in the data folder.
+pub(crate) const UNPACKING: &str = "unpacking";
 /// What an image's files are in, in its folder.
 const TREE: &str = "tree";
 /// What an image's folder holds beside them.
@@ -49,7 +53,13 @@ pub(crate) struct Image {
 
 /// Has the image of a folder be unpacked in the data folder, of the tag that is named or the only one. `first_id` is what
 /// root of the image is on the host; none: all of it belongs to this program's user.
-pub(crate) fn of(data: &Path, folder: &Path, tag: Option<&str>, first_id: Option<u32>) -> io::Result<Image> {
+pub(crate) fn of(
+    data: &Path,
+    trash: &Trash,
+    folder: &Path,
+    tag: Option<&str>,
+    first_id: Option<u32>,
+) -> io::Result<Image> {
     let layout = Layout::open(folder, tag)?;
     let ids = first_id.map_or_else(|| "own".to_owned(), |first| first.to_string());
     let name = format!("{}-{ids}", &layout.digest()[..DIGITS.min(layout.digest().len())]);
@@ -57,8 +67,8 @@ pub(crate) fn of(data: &Path, folder: &Path, tag: Option<&str>, first_id: Option
     if home.join(CONFIG).exists() {
         unused::touch(&home);
     } else {
-        make(data, &name, &layout, first_id)?;
-        remove_unused(data);
+        make(data, trash, &name, &layout, first_id)?;
+        remove_unused(data, trash);
     }
     let config = ImageConfiguration::from_file(home.join(CONFIG)).map_err(io::Error::other)?;
     let run = config.config().clone().unwrap_or_default();
@@ -70,21 +80,22 @@ pub(crate) fn of(data: &Path, folder: &Path, tag: Option<&str>, first_id: Option
 }
 
 /// Unpacks beside the others, and takes its place as a whole: what a crash cuts short is trash.
-fn make(data: &Path, name: &str, layout: &Layout, first_id: Option<u32>) -> io::Result<()> {
-    let (home, new) = (data.join(FOLDER).join(name), data.join("trash").join(format!("image-{name}")));
+fn make(data: &Path, trash: &Trash, name: &str, layout: &Layout, first_id: Option<u32>) -> io::Result<()> {
+    let (home, new) = (data.join(FOLDER).join(name), data.join(UNPACKING).join(name));
     for old in [&home, &new] {
-        match fs::remove_dir_all(old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        trash.add(old)?;
     }
     fs::create_dir_all(data.join(FOLDER))?;
     let made = unpacked(&new, layout, first_id).and_then(|()| fs::rename(&new, &home));
     if made.is_err() {
-        // What is left of it the next start of the cell removes.
-        drop(fs::remove_dir_all(&new));
+        trash.add(&new)?;
     }
     made
+}
+
+/// Removes what an earlier executor did not finish to unpack.
+pub(crate) fn remove_unfinished(data: &Path, trash: &Trash) -> io::Result<()> {
+    fs::read_dir(data.join(UNPACKING))?.try_for_each(|entry| trash.add(&entry?.path()))
 }
 
 fn unpacked(new: &Path, layout: &Layout, first_id: Option<u32>) -> io::Result<()> {

@@ -10,7 +10,7 @@ use super::{CONFIG, FOLDER, TREE};
 use crate::clock;
 use crate::folder::Folder;
 use crate::isolation::Tree;
-use crate::process::remove;
+use crate::trash::Trash;
 
 /// How many images are kept that no container uses. More than containers are created at once, so that none of them loses its
 /// image before its spec is written.
@@ -28,16 +28,16 @@ pub(super) fn touch(home: &Path) {
 /// Removes the images of a data folder that no container uses and that were not used for a day, and of others the least
 /// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile. What can't be removed keeps nobody from anything
 /// else: it is told, and stays for the next time.
-pub(crate) fn remove_unused(data: &Path) {
-    if let Err(error) = try_to_remove(data) {
+pub(crate) fn remove_unused(data: &Path, trash: &Trash) {
+    if let Err(error) = try_to_remove(data, trash) {
         tracing::warn!(%error, "cannot remove images that no container uses");
     }
 }
 
-fn try_to_remove(data: &Path) -> io::Result<()> {
+fn try_to_remove(data: &Path, trash: &Trash) -> io::Result<()> {
     for home in too_many(unused(data)?, clock::wall()) {
         tracing::info!(image = %home.display(), "removes an image that no container uses");
-        remove(data, &home)?;
+        trash.add(&home)?;
     }
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use schemas::names::InstanceGuid;
 
-use super::open::remove;
 use crate::folder::Folder;
+use crate::trash::Trash;
 
 /// The folder of all of them.
 pub(super) const FOLDER: &str = "ended";
@@ -26,6 +26,7 @@ pub const ENDED_TIME: Duration = Duration::from_hours(24);
 #[derive(Debug)]
 pub(super) struct Ended {
     data: PathBuf,
+    trash: Arc<Trash>,
     /// Those that are kept, the oldest first: so nobody has to look through the folder when another one comes.
     kept: Mutex<VecDeque<Kept>>,
     most_bytes: u64,
@@ -41,17 +42,27 @@ struct Kept {
 
 impl Ended {
     /// Finds what an earlier executor kept, and removes what is too old or too much of it.
-    pub(super) fn open(data: &Path, now: SystemTime, most_bytes: u64) -> io::Result<Self> {
+    pub(super) fn open(
+        data: &Path,
+        trash: Arc<Trash>,
+        now: SystemTime,
+        most_bytes: u64,
+    ) -> io::Result<Self> {
         let mut kept = vec![];
         for entry in fs::read_dir(data.join(FOLDER))? {
             let entry = entry?;
             if let Some(guid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-                let ended = entry.metadata()?.modified()?;
-                kept.push(Kept { ended, guid, bytes: bytes_in(&entry.path())? });
+                match kept_log(guid, &entry) {
+                    Ok(one) => kept.push(one),
+                    Err(error) => {
+                        tracing::warn!(container = %guid, %error, "removes the log of an ended container that can't be read");
+                        trash.add(&entry.path())?;
+                    }
+                }
             }
         }
         kept.sort_unstable();
-        let ended = Self { data: data.to_owned(), kept: Mutex::new(kept.into()), most_bytes };
+        let ended = Self { data: data.to_owned(), trash, kept: Mutex::new(kept.into()), most_bytes };
         ended.prune(now);
         Ok(ended)
     }
@@ -85,7 +96,7 @@ impl Ended {
     /// Removes what is too old or too much.
     pub(super) fn prune(&self, now: SystemTime) {
         while let Some(guid) = self.next_to_go(now) {
-            if let Err(error) = remove(&self.data, &self.log(guid)) {
+            if let Err(error) = self.trash.remove(&self.log(guid)) {
                 tracing::warn!(container = %guid, %error, "cannot remove the log of a container that is gone");
             }
         }
@@ -104,6 +115,10 @@ impl Ended {
     fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
         self.kept.lock().expect("nobody panics while holding the list of logs")
     }
+}
+
+fn kept_log(guid: InstanceGuid, entry: &fs::DirEntry) -> io::Result<Kept> {
+    Ok(Kept { ended: entry.metadata()?.modified()?, guid, bytes: bytes_in(&entry.path())? })
 }
 
 /// The bytes of the files in a folder.
@@ -127,6 +142,10 @@ mod tests {
             fs::create_dir(root.path().join(folder)).unwrap();
         }
         root
+    }
+
+    fn open(data: &Path, now: SystemTime, most_bytes: u64) -> io::Result<Ended> {
+        Ended::open(data, Arc::new(Trash::open(data)?), now, most_bytes)
     }
 
     fn guid(number: usize) -> InstanceGuid {
@@ -154,7 +173,7 @@ mod tests {
     #[test]
     fn the_newest_are_kept_by_when_they_ended() {
         let root = data();
-        let ended = Ended::open(root.path(), START, ENDED_BYTES).unwrap();
+        let ended = open(root.path(), START, ENDED_BYTES).unwrap();
         // The highest number ends first.
         for number in (0..ENDED_LOGS + 3).rev() {
             end(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
@@ -167,7 +186,7 @@ mod tests {
     #[test]
     fn no_log_is_kept_longer_than_a_day() {
         let root = data();
-        let ended = Ended::open(root.path(), START, ENDED_BYTES).unwrap();
+        let ended = open(root.path(), START, ENDED_BYTES).unwrap();
         let minute = Duration::from_mins(1);
         end(&ended, 9, START);
         end(&ended, 5, START + minute);
@@ -176,29 +195,29 @@ mod tests {
         end(&ended, 1, START + ENDED_TIME + minute);
         assert_eq!(kept(&ended), [1, 5, 7]);
 
-        let again = Ended::open(root.path(), START + ENDED_TIME + 2 * minute, ENDED_BYTES).unwrap();
+        let again = open(root.path(), START + ENDED_TIME + 2 * minute, ENDED_BYTES).unwrap();
         assert_eq!(kept(&again), [1, 7]);
         end(&again, 2, START + 2 * ENDED_TIME + minute);
         assert_eq!(kept(&again), [1, 2]);
         // A clock that was set back keeps what it finds.
-        assert_eq!(kept(&Ended::open(root.path(), START, ENDED_BYTES).unwrap()), [1, 2]);
+        assert_eq!(kept(&open(root.path(), START, ENDED_BYTES).unwrap()), [1, 2]);
     }
 
     #[test]
     fn no_more_bytes_are_kept_than_the_limit() {
         let root = data();
-        let ended = Ended::open(root.path(), START, 10).unwrap();
+        let ended = open(root.path(), START, 10).unwrap();
         for number in 0..4 {
             end(&ended, number, START + Duration::from_secs(u64::try_from(number).unwrap()));
         }
         assert_eq!(kept(&ended), [2, 3], "each log has four bytes");
-        assert_eq!(kept(&Ended::open(root.path(), START, 7).unwrap()), [3]);
+        assert_eq!(kept(&open(root.path(), START, 7).unwrap()), [3]);
     }
 
     #[test]
     fn who_has_no_log_leaves_none() {
         let root = data();
-        let ended = Ended::open(root.path(), START, ENDED_BYTES).unwrap();
+        let ended = open(root.path(), START, ENDED_BYTES).unwrap();
         ended.keep(guid(1), &root.path().join("containers/1/log"), START).unwrap();
         assert!(kept(&ended).is_empty());
     }

@@ -14,6 +14,7 @@ use super::{Executor, Isolate, Settings};
 use crate::cgroup::Limiter;
 use crate::image;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
+use crate::trash::Trash;
 
 /// Why a container can't have a file system or a network of its own.
 const NOT_ISOLATED: &str =
@@ -59,6 +60,7 @@ impl Isolating {
     pub(super) fn plan(
         &self,
         settings: &Settings,
+        trash: &Trash,
         recipe: &Recipe,
         group: Option<&Path>,
     ) -> io::Result<Option<Plan>> {
@@ -70,7 +72,7 @@ impl Isolating {
                 Err(io::Error::other(NOT_ISOLATED))
             };
         };
-        let tree = self.tree(settings, &sandbox.root_fs, found.first_id)?;
+        let tree = self.tree(settings, trash, &sandbox.root_fs, found.first_id)?;
         Ok(Some(Plan {
             walls: found.walls,
             first_id: found.first_id,
@@ -82,11 +84,17 @@ impl Isolating {
     }
 
     /// The file system that a definition asks for.
-    fn tree(&self, settings: &Settings, root_fs: &str, first_id: Option<u32>) -> io::Result<Tree> {
+    fn tree(
+        &self,
+        settings: &Settings,
+        trash: &Trash,
+        root_fs: &str,
+        first_id: Option<u32>,
+    ) -> io::Result<Tree> {
         if root_fs.is_empty() || root_fs.starts_with(Sandbox::PRELOADED) {
             return match settings.root_fs.as_str() {
                 "" => Ok(Tree::Host),
-                own => self.unpacked(settings, &Source::of(own), first_id),
+                own => self.unpacked(settings, trash, &Source::of(own), first_id),
             };
         }
         let source = Source::of(root_fs);
@@ -98,17 +106,23 @@ impl Isolating {
                 "root_fs {root_fs} is in none of the folders that this cell takes file systems from"
             )));
         }
-        self.unpacked(settings, &Source { folder: real, ..source }, first_id)
+        self.unpacked(settings, trash, &Source { folder: real, ..source }, first_id)
     }
 
-    fn unpacked(&self, settings: &Settings, source: &Source, first_id: Option<u32>) -> io::Result<Tree> {
+    fn unpacked(
+        &self,
+        settings: &Settings,
+        trash: &Trash,
+        source: &Source,
+        first_id: Option<u32>,
+    ) -> io::Result<Tree> {
         if !source.is_image {
             let (path, user, environment) = (source.folder.clone(), String::new(), vec![]);
             return Ok(Tree::Folder { path, user, environment });
         }
         // One after the other: two containers often come with the same image.
         let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
-        let image = image::of(&settings.data, &source.folder, source.tag.as_deref(), first_id)?;
+        let image = image::of(&settings.data, trash, &source.folder, source.tag.as_deref(), first_id)?;
         Ok(Tree::Folder { path: image.tree, user: image.user, environment: image.environment })
     }
 

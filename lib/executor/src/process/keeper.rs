@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use schemas::container::{ContainerState, NetInfo, PortMapping, Recipe, RunResult};
@@ -20,7 +20,6 @@ use schemas::names::InstanceGuid;
 use super::carrier::{self, Carrier};
 use super::is_trial;
 use super::link::{self, Link, Started};
-use super::open::remove;
 use super::shared::{Order, Shared, blocking};
 use crate::cgroup::{self, Cgroups, Limits};
 use crate::folder::{Folder, MARKER, Spec, Status};
@@ -32,6 +31,9 @@ const STOP_SLACK: Duration = Duration::from_secs(10);
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 /// Longest such pause.
 const SWEEP_LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time for which a container stays listed while its folder is removed.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a keeper comes to its container.
 pub(super) enum Begin {
@@ -108,7 +110,12 @@ impl Keeper {
         }
         let (shared, guid, folder) = (Arc::clone(&self.shared), self.guid, self.folder.clone());
         let (cgroup, limits) = (self.cgroup.take(), std::mem::take(&mut self.limits));
-        blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), &limits)).await;
+        let left = blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), &limits)).await;
+        if let Some(left) = left {
+            let trash = Arc::clone(&self.shared.trash);
+            // The container is not kept waiting for a disk that takes long: the removal goes on.
+            drop(timeout(REMOVAL_PATIENCE, blocking(move || trash.discard(&left))).await);
+        }
         self.shared.forget(self.guid, &self.ports);
     }
 
@@ -343,7 +350,7 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     let opened = opened::for_shim(&recipe, &settings.keys);
     let marker = recipe.instance_guid.to_string();
     let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
-    let (plan, opened) = match shared.isolating.plan(settings, &recipe, cgroup.as_deref()) {
+    let (plan, opened) = match shared.isolating.plan(settings, &shared.trash, &recipe, cgroup.as_deref()) {
         Ok(plan) => (plan, opened),
         Err(error) => (None, Err(error)),
     };
@@ -397,8 +404,14 @@ fn make_group(shared: &Shared, guid: InstanceGuid, group: &Path, cpu_weight: u32
     }
 }
 
-/// Removes what a container left, apart from its log.
-fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder, cgroup: Option<&Path>, limits: &Limits) {
+/// Removes what a container left, apart from its log. Returns its folder in the trash.
+fn leave(
+    shared: &Shared,
+    guid: InstanceGuid,
+    folder: &Folder,
+    cgroup: Option<&Path>,
+    limits: &Limits,
+) -> Option<PathBuf> {
     let settings = &shared.settings;
     if let Some(cgroup) = cgroup
         && let Err(error) = cgroup::remove(cgroup)
@@ -417,9 +430,10 @@ fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder, cgroup: Option<&P
         tracing::warn!(container = %guid, %error, "cannot keep the log of a container");
     }
     shared.ended.prune(clock::wall());
-    if let Err(error) = remove(&settings.data, folder.path()) {
-        tracing::warn!(container = %guid, %error, "cannot remove what a container left; tries again later");
-    }
+    shared.trash.take(folder.path()).unwrap_or_else(|error| {
+        tracing::warn!(container = %guid, %error, "cannot remove what a container left; tries again at the next start");
+        None
+    })
 }
 
 /// Kills every process in the control group of a container or with its mark; true if there was none.

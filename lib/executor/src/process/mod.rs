@@ -5,7 +5,8 @@
 //!   data/containers/<guid>/   one container, see `folder.rs`
 //!   data/artifacts/           archives that were fetched for containers, see the crate artifacts
 //!   data/ended/<guid>/        the log of a container that was deleted, for a while, see `ended.rs`
-//!   data/trash/<guid>/        a deleted container on its way out
+//!   data/unpacking/           images that are being unpacked
+//!   data/trash/<guid>/        a deleted container on its way out, see `trash.rs`
 //! ```
 //!
 //! Each container has a keeper, a task that alone changes its state (`keeper.rs`); [`Executor`] only passes orders to
@@ -54,7 +55,6 @@ pub use files::FilesError;
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
 
-pub(crate) use open::remove;
 pub(crate) use ports::fnv;
 
 use keeper::{Begin, Keeper};
@@ -198,6 +198,7 @@ impl Executor {
         let shared = Arc::new(Shared::new(
             opened.settings,
             opened.ports,
+            opened.trash,
             opened.ended,
             opened.cgroups,
             opened.isolating,
@@ -218,6 +219,7 @@ impl Executor {
             }
         }
         let (sender, receiver) = mpsc::channel(EVENTS);
+        executor.spawn(Arc::clone(&shared.trash).keep_empty());
         executor.spawn(async move { shared.forward(sender).await });
         executor.try_isolation().await;
         Ok((executor, receiver))
@@ -336,6 +338,12 @@ impl Executor {
             Err(_) => return Err(SelfTestError::NotEnded),
         }
         gone.map_err(|_| SelfTestError::NotDeleted)
+    }
+
+    /// Number of folders of deleted containers that could not be removed so far. Each is tried again every minute.
+    #[must_use]
+    pub fn unremoved(&self) -> u64 {
+        self.shared.trash.resisting()
     }
 
     /// Deletes every container, and waits until they are gone.

@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -24,6 +25,7 @@ use super::ports::Ports;
 use super::{Isolate, Settings};
 use crate::cgroup::{Cgroups, Limiter};
 use crate::folder::{Folder, MARKER, Spec, Status};
+use crate::trash::Trash;
 use crate::{clock, host, image, processes};
 
 /// How long a lock may be held by a dead owner: a child that it was just starting has it, too, until it runs a program
@@ -58,6 +60,7 @@ pub enum OpenError {
 pub(super) struct Opened {
     pub(super) settings: Settings,
     pub(super) ports: Ports,
+    pub(super) trash: Arc<Trash>,
     pub(super) ended: Ended,
     pub(super) cgroups: Option<Cgroups>,
     pub(super) isolating: Isolating,
@@ -92,15 +95,16 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     // What this program inherited is nobody else's, and what it opens itself is closed for its children anyway.
     close_fds::set_fds_cloexec_threadsafe(FIRST_INHERITED, &[]);
     let named = settings.data.clone();
-    for folder in ["containers", ended::FOLDER, "trash"] {
+    for folder in ["containers", ended::FOLDER, image::UNPACKING] {
         let make = DirBuilder::new().mode(0o700).recursive(true).create(named.join(folder));
         make.map_err(unusable(&named))?;
     }
     // The shim gets this path and has a working directory of its own.
     settings.data = fs::canonicalize(&named).map_err(unusable(&named))?;
     let lock = lock(&settings.data)?;
-    empty_trash(&settings.data).map_err(unusable(&settings.data))?;
-    let ended = Ended::open(&settings.data, clock::wall(), ENDED_BYTES).map_err(unusable(&settings.data))?;
+    let trash = Arc::new(Trash::open(&settings.data).map_err(unusable(&settings.data))?);
+    let ended = Ended::open(&settings.data, Arc::clone(&trash), clock::wall(), ENDED_BYTES);
+    let ended = ended.map_err(unusable(&settings.data))?;
     let cgroups = cgroups(&settings);
     let limiter = match settings.isolate {
         Isolate::Never => Limiter::default(),
@@ -113,14 +117,15 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     let mut found = vec![];
     for entry in fs::read_dir(&containers).map_err(unusable(&containers))? {
         let path = entry.map_err(unusable(&containers))?.path();
-        found.extend(adopt(&settings.data, &ended, &isolating, &path).map_err(unusable(&path))?);
+        found.extend(adopt_or_discard(&trash, &ended, &isolating, &path).map_err(unusable(&path))?);
     }
     let known = found.iter().filter_map(Found::name_of_groups).collect();
     cgroups.iter().for_each(|cgroups| cgroups.remove_strays(&known));
     isolating.remove_strays(&known);
-    image::remove_unused(&settings.data);
+    image::remove_unfinished(&settings.data, &trash).map_err(unusable(&settings.data))?;
+    image::remove_unused(&settings.data, &trash);
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
-    Ok(Opened { settings, ports, ended, cgroups, isolating, lock, found })
+    Ok(Opened { settings, ports, trash, ended, cgroups, isolating, lock, found })
 }
 
 /// Finds out whether there can be control groups, and says what follows.
@@ -156,39 +161,63 @@ fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
     }
 }
 
-/// Takes in one folder; none if it holds no container: then its control groups are strays.
-fn adopt(data: &Path, ended: &Ended, isolating: &Isolating, path: &Path) -> io::Result<Option<Found>> {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let folder = Folder::new(path.to_owned());
-    if ended.has_log_of(name, &folder) {
-        remove(data, path)?;
-        return Ok(None);
-    }
-    let spec = name.parse::<InstanceGuid>().map_err(io::Error::other).and_then(|guid| {
-        let spec = folder.spec()?;
-        if spec.recipe.instance_guid == guid {
-            Ok(spec)
-        } else {
-            Err(io::Error::other("is another container's"))
-        }
-    });
-    let spec = match spec {
-        Ok(spec) => spec,
-        Err(error) => {
+/// Adopts the container of a folder, or removes a folder that holds none. Whatever a container did to its folder, only the
+/// host's own trouble is an error.
+fn adopt_or_discard(
+    trash: &Trash,
+    ended: &Ended,
+    isolating: &Isolating,
+    path: &Path,
+) -> io::Result<Option<Found>> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match adopt(trash, ended, isolating, path, &name) {
+        Err(error) if !is_trouble_of_host(&error) => {
             tracing::warn!(folder = name, %error, "removes a folder that holds no whole container");
             // Nothing runs before its spec is written; if the spec was spoiled later, something may.
-            for process in processes::marked(MARKER, name) {
-                process.signal(Signal::KILL)?;
+            for process in processes::marked(MARKER, &name) {
+                if let Err(error) = process.signal(Signal::KILL) {
+                    tracing::warn!(folder = name, %error, "cannot kill a process of a container");
+                }
             }
-            remove(data, path)?;
-            return Ok(None);
+            if let Err(error) = trash.add(path) {
+                tracing::warn!(folder = name, %error, "cannot remove a folder that holds no whole container");
+            }
+            Ok(None)
         }
-    };
-    found(data, &folder, spec, isolating).map(Some)
+        adopted => adopted,
+    }
+}
+
+/// Returns `true` if an error says something of the host at this moment, and nothing of the file that was to be read.
+fn is_trouble_of_host(error: &io::Error) -> bool {
+    let of_host =
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS, Errno::INTR];
+    of_host.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Adopts the container of a folder. `None` if it was being deleted: then its control groups are strays.
+fn adopt(
+    trash: &Trash,
+    ended: &Ended,
+    isolating: &Isolating,
+    path: &Path,
+    name: &str,
+) -> io::Result<Option<Found>> {
+    let folder = Folder::new(path.to_owned());
+    if ended.has_log_of(name, &folder) {
+        trash.add(path)?;
+        return Ok(None);
+    }
+    let guid = name.parse::<InstanceGuid>().map_err(io::Error::other)?;
+    let spec = folder.spec()?;
+    if spec.recipe.instance_guid != guid {
+        return Err(io::Error::other("is another container's"));
+    }
+    found(trash, &folder, spec, isolating).map(Some)
 }
 
 /// A container whose spec is whole.
-fn found(data: &Path, folder: &Folder, spec: Spec, isolating: &Isolating) -> io::Result<Found> {
+fn found(trash: &Trash, folder: &Folder, spec: Spec, isolating: &Isolating) -> io::Result<Found> {
     let name = spec.recipe.instance_guid;
     let link = match Link::adopt(folder) {
         Ok(link) => link,
@@ -227,7 +256,7 @@ fn found(data: &Path, folder: &Folder, spec: Spec, isolating: &Isolating) -> io:
         state,
     };
     if never_began {
-        remove(data, folder.path())?;
+        trash.add(folder.path())?;
         return Ok(Found { container, ports: vec![], begin: Begin::Create(Box::new(recipe)) });
     }
     Ok(Found { container, ports: net.ports.into_vec(), begin: Begin::Adopt { link, cgroup, limits } })
@@ -241,54 +270,4 @@ fn state(status: Option<&Status>, net: &NetInfo) -> ContainerState {
         Some(Status::Running) => ContainerState::Running(net.clone()),
         Some(Status::Completed(result)) => ContainerState::Completed(result.clone()),
     }
-}
-
-/// Removes the folder of a container, of its log, or of an image. It is none from the first step on, so a crash leaves only trash.
-pub(crate) fn remove(data: &Path, path: &Path) -> io::Result<()> {
-    let trash = data.join("trash").join(path.file_name().unwrap_or_default());
-    match fs::rename(path, &trash) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    }
-    discard(&trash)
-}
-
-/// Removes what earlier removals left; what still resists stays for the next time.
-fn empty_trash(data: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(data.join("trash"))? {
-        let path = entry?.path();
-        if let Err(error) = discard(&path) {
-            tracing::warn!(path = %path.display(), %error, "cannot remove what a container left");
-        }
-    }
-    Ok(())
-}
-
-/// Removes a path and all below it, also where a container took the permission to do so from its own folders.
-fn discard(path: &Path) -> io::Result<()> {
-    if !fs::symlink_metadata(path)?.is_dir() {
-        return fs::remove_file(path);
-    }
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
-            fs::remove_dir_all(path)
-        }
-        other => other,
-    }
-}
-
-/// Gives the owner every permission on all folders below a path. Without recursion: a container may nest them deep.
-fn open_up(path: &Path) -> io::Result<()> {
-    let mut open = vec![path.to_owned()];
-    while let Some(folder) = open.pop() {
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                open.push(entry.path());
-            }
-        }
-    }
-    Ok(())
 }

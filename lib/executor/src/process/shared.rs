@@ -1,7 +1,7 @@
 //! What the keepers of one executor share: the register of containers, the ports, the changes to announce.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use artifacts::Store;
 use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
@@ -15,6 +15,7 @@ use super::isolating::Isolating;
 use super::ports::Ports;
 use crate::cgroup::Cgroups;
 use crate::folder::Folder;
+use crate::trash::Trash;
 
 /// Containers that are created at once. Creating is a dozen short system calls; more at once would only wait for each
 /// other.
@@ -33,6 +34,8 @@ pub(super) enum Order {
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) creating: Semaphore,
+    /// Folders that are being removed.
+    pub(super) trash: Arc<Trash>,
     /// The logs of containers that are gone.
     pub(super) ended: Ended,
     /// Where control groups are made, if that is possible.
@@ -80,6 +83,7 @@ impl Shared {
     pub(super) fn new(
         settings: Settings,
         ports: Ports,
+        trash: Arc<Trash>,
         ended: Ended,
         cgroups: Option<Cgroups>,
         isolating: Isolating,
@@ -87,6 +91,7 @@ impl Shared {
         Self {
             settings,
             creating: Semaphore::new(CREATED_AT_ONCE),
+            trash,
             ended,
             cgroups,
             isolating,

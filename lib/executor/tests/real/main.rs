@@ -11,6 +11,7 @@ mod kills;
 mod life;
 mod logs;
 mod monitor;
+mod removal;
 mod stop;
 mod support;
 mod transfers;

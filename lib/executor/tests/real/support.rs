@@ -49,7 +49,15 @@ impl Cell {
     pub(crate) async fn with(change: impl FnOnce(Settings) -> Settings) -> Self {
         // As the unit of a rep has it: nobody else may read its files.
         rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-        let root = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), change).await
+    }
+
+    /// A cell whose data folder is in memory where that is possible: some disks take milliseconds to remove a folder.
+    pub(crate) async fn in_memory(change: impl FnOnce(Settings) -> Settings) -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap(), change).await
+    }
+
+    async fn at(root: TempDir, change: impl FnOnce(Settings) -> Settings) -> Self {
         let (executor, events) = Executor::open(change(settings(root.path().join("data")))).await.unwrap();
         Self { root, executor, events, guids: BTreeSet::new() }
     }

@@ -1,0 +1,163 @@
+//! Folders on their way out: moved to `trash/` in one step, then removed.
+//!
+//! What a container left may take long to remove, or resist. Neither keeps an executor from starting: what an earlier one left
+//! in the trash is removed beside everything else, and what can't be removed is tried again every minute.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::fs::rename;
+use rustix::io::Errno;
+
+/// The folder, in the data folder.
+const FOLDER: &str = "trash";
+/// Pause between two attempts to remove what could not be removed.
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
+
+/// The trash of a data folder.
+#[derive(Debug)]
+pub(crate) struct Trash {
+    folder: PathBuf,
+    /// Entries that the next attempt removes.
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Not tried yet.
+    new: BTreeSet<PathBuf>,
+    /// Tried without success.
+    resisting: BTreeSet<PathBuf>,
+}
+
+impl Trash {
+    /// Makes the folder if there is none, and lists what an earlier executor left in it.
+    pub(crate) fn open(data: &Path) -> io::Result<Self> {
+        let folder = data.join(FOLDER);
+        fs::create_dir_all(&folder)?;
+        let left = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
+        let new = left.collect::<io::Result<_>>()?;
+        Ok(Self { folder, waiting: Mutex::new(Waiting { new, resisting: BTreeSet::new() }) })
+    }
+
+    /// Moves a path to the trash, to be removed later. A missing path is not an error.
+    pub(crate) fn add(&self, path: &Path) -> io::Result<()> {
+        let moved = self.take(path)?;
+        self.waiting().new.extend(moved);
+        Ok(())
+    }
+
+    /// Moves a path to the trash and removes it. What can't be removed is tried again later.
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+        if let Some(moved) = self.take(path)? {
+            self.discard(&moved);
+        }
+        Ok(())
+    }
+
+    /// Moves a path to the trash, from where the caller has to [`discard`](Self::discard) it. `None` if there is nothing.
+    pub(crate) fn take(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut number = 0_u32;
+        loop {
+            let to = self.folder.join(if number == 0 { name.to_string() } else { format!("{name}.{number}") });
+            match rename(path, &to) {
+                Ok(()) => return Ok(Some(to)),
+                Err(Errno::NOENT) => return Ok(None),
+                // An earlier one of that name resists.
+                Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => number += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Removes an entry of the trash.
+    pub(crate) fn discard(&self, path: &Path) {
+        match removal::remove(path) {
+            Ok(()) => {
+                if self.waiting().resisting.remove(path) {
+                    tracing::info!(path = %path.display(), "removed what could not be removed before");
+                }
+            }
+            Err(error) => {
+                if self.waiting().resisting.insert(path.to_owned()) {
+                    tracing::warn!(
+                        path = %path.display(), %error, "cannot remove what a container left: retrying every {RETRY_PAUSE:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Returns the number of entries that could not be removed so far.
+    pub(crate) fn resisting(&self) -> u64 {
+        self.waiting().resisting.len() as u64
+    }
+
+    /// Removes what waits, and tries again what resists. Blocks.
+    fn empty(&self) {
+        let paths: Vec<PathBuf> = {
+            let mut waiting = self.waiting();
+            let new = std::mem::take(&mut waiting.new);
+            new.into_iter().chain(waiting.resisting.iter().cloned()).collect()
+        };
+        paths.iter().for_each(|path| self.discard(path));
+    }
+
+    /// Empties the trash for as long as it is polled.
+    pub(crate) async fn keep_empty(self: Arc<Self>) {
+        loop {
+            let trash = Arc::clone(&self);
+            if tokio::task::spawn_blocking(move || trash.empty()).await.is_err() {
+                tracing::error!("the task that empties the trash panicked");
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().expect("nobody panics while holding the list of the trash")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resisting_entry_is_counted_and_removed_once_it_can_be() {
+        let root = tempfile::tempdir().unwrap();
+        let trash = Trash::open(root.path()).unwrap();
+        let folder = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.join("in")).unwrap();
+            path
+        };
+        trash.remove(&folder("plain")).unwrap();
+        trash.remove(&root.path().join("absent")).unwrap();
+        // What lies where a second one of that name has to go doesn't keep it from going.
+        let earlier = folder("trash/twice");
+        trash.add(&folder("twice")).unwrap();
+        trash.empty();
+        assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().collect::<Vec<_>>().len(), 1);
+        trash.waiting().resisting.insert(earlier);
+        assert_eq!(trash.resisting(), 1);
+        trash.empty();
+        assert_eq!(trash.resisting(), 0);
+        assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn trash_of_an_earlier_executor_waits_for_removal() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("trash/old/in")).unwrap();
+        let trash = Trash::open(root.path()).unwrap();
+        assert!(root.path().join("trash/old").exists());
+        trash.empty();
+        assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().count(), 0);
+    }
+}

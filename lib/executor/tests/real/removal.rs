@@ -1,0 +1,75 @@
+//! What containers leave, and its removal.
+
+use std::fs;
+use std::path::Path;
+
+use executor::process::{Executor, FIRST_ID, Isolate, Settings};
+use schemas::container::{RunResult, WorkKey};
+
+use crate::support::{Cell, eventually, lrp, program, settings, sh, task};
+
+/// Nests folders so deep that a recursive removal overflows its stack, below others with long names and without permissions.
+pub(crate) const NEST: &str = "for (1..30) { $n = q(l) x 200; mkdir $n; chdir $n } mkdir q(closed), 0;
+    for (1..16000) { mkdir q(d); chdir q(d) or die }";
+
+fn isolated(settings: Settings) -> Settings {
+    Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[tokio::test]
+async fn deeply_nested_folders_of_a_container_are_removed() {
+    for change in [std::convert::identity, isolated] {
+        let mut cell = Cell::in_memory(change).await;
+        let nest = task(program("perl", &["-e", NEST]));
+        assert!(matches!(nest.work, WorkKey::Task { .. }));
+        let guid = cell.run(nest);
+        assert_eq!(cell.completed(guid).await, RunResult::Succeeded { result: String::new() });
+        cell.executor.delete(guid);
+        eventually(async || cell.get(guid).is_none()).await;
+        eventually(async || is_empty(&cell.root.path().join("data/trash"))).await;
+        assert_eq!(cell.executor.unremoved(), 0);
+        cell.end().await;
+    }
+}
+
+#[tokio::test]
+async fn spoiled_folders_do_not_keep_a_cell_from_starting() {
+    let mut cell = Cell::in_memory(std::convert::identity).await;
+    let mut guids = vec![];
+    let spoil = [
+        "rm ../events && mkdir ../events",
+        "rm ../orders ../events && ln -s . ../events",
+        "echo '{' > ../spec.json",
+        "mkdir -p ../../../ended/00000000-0000-4000-8000-000000000000/log && touch ../../../ended/00000000-0000-4000-8000-000000000001",
+    ];
+    for script in spoil {
+        let guid = cell.run(lrp(sh(&format!("{script}; echo done; exec sleep 1000"))));
+        cell.says(guid, "done").await;
+        guids.push(guid);
+    }
+    let data = cell.root.path().join("data");
+    let mut cell = cell.reopen_after(async {}).await;
+    for guid in &guids[..3] {
+        assert!(cell.get(*guid).is_none(), "it is no container any more");
+        eventually(async || crate::support::processes_of(*guid).is_empty()).await;
+    }
+    cell.running(guids[3]).await;
+    eventually(async || is_empty(&data.join("trash"))).await;
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn trash_is_emptied_after_the_start() {
+    let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let trash = root.path().join("data/trash");
+    fs::create_dir_all(trash.join("old")).unwrap();
+    let nested = std::process::Command::new("perl").args(["-e", NEST]).current_dir(trash.join("old")).status();
+    assert!(nested.unwrap().success());
+    let (executor, _events) = Executor::open(settings(root.path().join("data"))).await.unwrap();
+    executor.self_test().await.unwrap();
+    eventually(async || is_empty(&trash)).await;
+}
