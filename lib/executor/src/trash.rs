@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use rustix::fs::rename;
 use rustix::io::Errno;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// The folder, in the data folder.
 const FOLDER: &str = "trash";
@@ -24,6 +26,8 @@ pub(crate) struct Trash {
     folder: PathBuf,
     /// Entries that the next attempt removes.
     waiting: Mutex<Waiting>,
+    /// Woken when something waits.
+    added: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,13 +45,15 @@ impl Trash {
         fs::create_dir_all(&folder)?;
         let left = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
         let new = left.collect::<io::Result<_>>()?;
-        Ok(Self { folder, waiting: Mutex::new(Waiting { new, resisting: BTreeSet::new() }) })
+        let waiting = Mutex::new(Waiting { new, resisting: BTreeSet::new() });
+        Ok(Self { folder, waiting, added: Notify::new() })
     }
 
     /// Moves a path to the trash, to be removed later. A missing path is not an error.
     pub(crate) fn add(&self, path: &Path) -> io::Result<()> {
         let moved = self.take(path)?;
         self.waiting().new.extend(moved);
+        self.added.notify_one();
         Ok(())
     }
 
@@ -64,7 +70,8 @@ impl Trash {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut number = 0_u32;
         loop {
-            let to = self.folder.join(if number == 0 { name.to_string() } else { format!("{name}.{number}") });
+            let to =
+                self.folder.join(if number == 0 { name.to_string() } else { format!("{name}.{number}") });
             match rename(path, &to) {
                 Ok(()) => return Ok(Some(to)),
                 Err(Errno::NOENT) => return Ok(None),
@@ -115,7 +122,7 @@ impl Trash {
             if tokio::task::spawn_blocking(move || trash.empty()).await.is_err() {
                 tracing::error!("the task that empties the trash panicked");
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            drop(timeout(RETRY_PAUSE, self.added.notified()).await);
         }
     }
 

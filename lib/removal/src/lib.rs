@@ -102,10 +102,7 @@ fn raise(folder: &OwnedFd, name: &CStr, top: &OwnedFd, raised: &mut u64) -> rust
 
 /// Does something with every entry of a folder that takes the entry away. Returns `true` if it took away at least one, so that
 /// others may have been missed, and an error if there are only entries that can't be taken away.
-fn pass(
-    folder: &OwnedFd,
-    mut take: impl FnMut(&CStr) -> rustix::io::Result<()>,
-) -> rustix::io::Result<bool> {
+fn pass(folder: &OwnedFd, mut take: impl FnMut(&CStr) -> rustix::io::Result<()>) -> rustix::io::Result<bool> {
     let (mut took, mut failed) = (false, None);
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -216,8 +213,8 @@ mod tests {
         rustix::fs::fchmod(&deep, Mode::empty()).unwrap();
         let below = nest(&tree, "closed", 3);
         mkdirat(&below, "inner", Mode::empty()).unwrap();
-        fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0)).unwrap();
-        fs::set_permissions(&tree, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0o0)).unwrap();
+        fs::set_permissions(&tree, fs::Permissions::from_mode(0o0)).unwrap();
         assert_removed(&root);
     }
 }

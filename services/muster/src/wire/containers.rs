@@ -64,6 +64,14 @@ impl Containers {
         }
     }
 
+    /// Number of folders of deleted containers that could not be removed so far.
+    pub(crate) fn unremoved(&self) -> u64 {
+        match self {
+            Self::Process(executor) => executor.unremoved(),
+            Self::Scripted(_) => 0,
+        }
+    }
+
     pub(crate) fn run(&self, recipe: Box<Recipe>) {
         match self {
             Self::Process(executor) => executor.run(*recipe),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bus::Bus;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::driven::Driven;
 use super::{MIB, Watching, by, lock};
+use crate::wire::containers::Containers;
 use crate::wire::drive::Onlooker;
 
 /// How often the containers are counted, at the most.
@@ -35,6 +36,8 @@ pub(crate) struct RepWatch {
     starting: Mutex<BTreeMap<InstanceGuid, Instant>>,
     beat: Mutex<Option<Heartbeat>>,
     containers: Mutex<ContainerCounts>,
+    /// What runs them, once that is there.
+    kept_by: OnceLock<Containers>,
 }
 
 impl RepWatch {
@@ -49,9 +52,15 @@ impl RepWatch {
             starting: Mutex::default(),
             beat: Mutex::default(),
             containers: Mutex::default(),
+            kept_by: OnceLock::new(),
         });
         watching.add(Arc::clone(&watch) as Arc<dyn Source>);
         watch
+    }
+
+    /// Sets what runs the containers of the cell.
+    pub(crate) fn watch_containers(&self, containers: &Containers) {
+        self.kept_by.get_or_init(|| containers.clone());
     }
 
     /// It speaks for its cell from now on, or no longer.
@@ -106,6 +115,7 @@ impl Source for RepWatch {
             of::ATTACHED.says(self.attached.load(Ordering::Relaxed)),
             of::HEARTBEATS_SENT.says(self.heartbeats.get()),
             of::CONTAINER_START.says(self.start.observed()),
+            of::UNREMOVED.says(self.kept_by.get().map_or(0, Containers::unremoved)),
         ]);
         let ContainerCounts { reserved, initializing, created, running, completed } = *lock(&self.containers);
         let states = [
