@@ -16,7 +16,9 @@
 //! |---|---|
 //! | [`process`] | the executor: real containers, their ports, their logs |
 //! | `isolation` | what keeps them apart from the host and from each other |
+//! | `ids` | which ids of the host their users have |
 //! | `image` | file systems for them, from OCI images |
+//! | `trash` | folders that are being removed |
 //! | `transfer`, `archive` | what is fetched and sent for them, and how it is unpacked |
 //! | `exec` | one more program in a container |
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
@@ -28,6 +30,7 @@ mod environment;
 mod exec;
 mod folder;
 mod host;
+mod ids;
 mod image;
 mod isolation;
 mod opened;

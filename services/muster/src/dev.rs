@@ -15,6 +15,7 @@ use clap::Args;
 use client::{Client, default_domain};
 use journal::{Journal, Sqlite};
 use runtime::folder::Folder;
+use rustix::process::geteuid;
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::message::Done;
@@ -162,6 +163,11 @@ pub(crate) async fn run(
     let client = client(&bus)?;
     let heading = heading(args.cells, socket.path(), &cells);
     heading.iter().for_each(|line| note(line));
+    if geteuid().is_root() && args.isolation == IsolationArg::None {
+        note(
+            "warning: containers are not isolated and run as root: whatever they run may do anything on this host; use --isolation full",
+        );
+    }
     let shown =
         Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;

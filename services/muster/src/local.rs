@@ -183,6 +183,8 @@ impl Local {
                 settings.unhealthy_monitoring_interval = PROBE;
                 settings.keys = self.keys.clone();
                 settings.isolate = *isolate;
+                // The folder of the cluster, with its keys and its socket.
+                settings.masked = folder.parent().map(Path::to_owned).into_iter().collect();
                 settings.artifacts.judge = transfers::judge(transfers::Reach::AlsoThisHost);
                 Containers::process(settings, inputs.clone()).await?
             }
@@ -201,6 +203,7 @@ impl Local {
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
         let watch = RepWatch::begin(&self.watching, id.clone(), bus.clone(), Arc::default());
+        watch.watch_containers(&containers);
         let running = rep::run(settings, seed, (bus, containers.clone()), channel, watch, stop.clone());
         self.services.spawn(async move { running.await.map(drop).map_err(Ended::from) });
         self.cells.push(Cell { id, containers, stop });

@@ -180,7 +180,7 @@ pub(crate) struct RepArgs {
     /// Folder below which definitions may name file systems as oci:FOLDER or a path; may be given again [default: none]
     #[arg(long, value_name = "DIR", value_delimiter = ',', env = "MUSTER_IMAGES")]
     pub(crate) images: Vec<PathBuf>,
-    /// The first of the 65536 ids of the host that users of containers have, where the rep is root
+    /// The first id of the host that users of containers have, where the rep is root: each container has 65536 for itself
     #[arg(long, default_value_t = executor::process::FIRST_ID, value_parser = number(100_000..=LAST_FIRST_ID), allow_negative_numbers = true, value_name = "ID", env = "MUSTER_FIRST_ID")]
     pub(crate) first_id: u32,
     /// Seconds that an evacuation may take
@@ -288,6 +288,15 @@ impl Nats {
         let login =
             credentials.map_or_else(|| self.login.clone(), |file| Login::Credentials(file.to_owned()));
         Self { login, ..self.clone() }
+    }
+
+    /// The files that hold what this program proves by who it is.
+    fn key_files(&self) -> impl Iterator<Item = PathBuf> {
+        let login = match &self.login {
+            Login::Anonymous => None,
+            Login::Credentials(file) | Login::Nkey(file) | Login::Password { file, .. } => Some(file.clone()),
+        };
+        login.into_iter().chain(self.tls.certificate.clone().map(|(_, key)| key))
     }
 
     fn settings(&self, name: &str, inbox: &str) -> Settings {
@@ -547,7 +556,9 @@ pub(crate) async fn run_rep(
     executor.root_fs.clone_from(&args.root_fs);
     executor.images.clone_from(&args.images);
     executor.artifacts = args.artifacts.settings();
+    executor.masked = nats.key_files().chain(args.keys.file.clone()).collect();
     let containers = Containers::process(executor, inputs.clone()).await?;
+    watch.watch_containers(&containers);
     let given = args.attributes.iter().flatten().cloned().collect();
     settings.attributes = host::attributes(given, containers.isolation())?;
     let (_, seed) = identity("rep")?;

@@ -81,7 +81,7 @@ impl Files {
     /// Gives a file to who has it in the image.
     fn own(&self, folder: &impl AsFd, name: &str, user: u32, group: u32) -> io::Result<()> {
         let Some(first) = self.first_id else { return Ok(()) };
-        let id = |id: u32| first + id.min(crate::isolation::IDS - 1);
+        let id = |id: u32| first + id.min(crate::ids::IDS - 1);
         let (user, group) = (Uid::from_raw(id(user)), Gid::from_raw(id(group)));
         Ok(rustix::fs::chownat(folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?)
     }

@@ -6,11 +6,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{CONFIG, FOLDER, TREE};
+use super::{CONFIG, FOLDER, Images, TREE};
 use crate::clock;
 use crate::folder::Folder;
 use crate::isolation::Tree;
-use crate::trash::Trash;
 
 /// How many images are kept that no container uses. More than containers are created at once, so that none of them loses its
 /// image before its spec is written.
@@ -25,21 +24,22 @@ pub(super) fn touch(home: &Path) {
     drop(touched.and_then(|file| file.set_modified(clock::wall())));
 }
 
-/// Removes the images of a data folder that no container uses and that were not used for a day, and of others the least
-/// recently used beyond eight. Whoever calls this lets nobody unpack meanwhile. What can't be removed keeps nobody from anything
-/// else: it is told, and stays for the next time.
-pub(crate) fn remove_unused(data: &Path, trash: &Trash) {
-    if let Err(error) = try_to_remove(data, trash) {
-        tracing::warn!(%error, "cannot remove images that no container uses");
+impl Images<'_> {
+    /// Removes the images that no container uses and that were not used for a day, and of others the least recently used beyond
+    /// eight. The caller lets nobody unpack meanwhile. An image that can't be removed is logged, and stays until the next time.
+    pub(crate) fn remove_unused(&self) {
+        if let Err(error) = self.try_to_remove() {
+            tracing::warn!(%error, "cannot remove images that no container uses");
+        }
     }
-}
 
-fn try_to_remove(data: &Path, trash: &Trash) -> io::Result<()> {
-    for home in too_many(unused(data)?, clock::wall()) {
-        tracing::info!(image = %home.display(), "removes an image that no container uses");
-        trash.add(&home)?;
+    fn try_to_remove(&self) -> io::Result<()> {
+        for home in too_many(unused(self.data)?, clock::wall()) {
+            tracing::info!(image = %home.display(), "removes an image that no container uses");
+            self.remove(&home)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Those of the unused images that are not kept.
@@ -51,16 +51,19 @@ fn too_many(mut unused: Vec<(SystemTime, PathBuf)>, now: SystemTime) -> Vec<Path
     goes.map(|(_, (_, home))| home).collect()
 }
 
+/// The folders of all images.
+pub(super) fn homes(data: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(data.join(FOLDER)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
+        images => images?.map(|image| image.map(|image| image.path())).collect(),
+    }
+}
+
 /// The images that no container uses, and when each was used last.
 fn unused(data: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
-    let images = match fs::read_dir(data.join(FOLDER)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
-        images => images?,
-    };
     let used = used(data)?;
     let mut unused = vec![];
-    for image in images {
-        let home = image?.path();
+    for home in homes(data)? {
         if !used.contains(&home.join(TREE)) {
             let last = fs::metadata(home.join(CONFIG)).and_then(|config| config.modified());
             unused.push((last.unwrap_or(SystemTime::UNIX_EPOCH), home));

@@ -15,6 +15,14 @@ use seccompiler::{
 /// The number behind the last call that is known.
 const KNOWN: i64 = 470;
 
+/// Calls that the C library has no name for yet. Numbers from 424 on are the same on every processor.
+const STATMOUNT: i64 = 457;
+const LISTMOUNT: i64 = 458;
+const OPEN_TREE_ATTR: i64 = 467;
+
+/// What a program may ask of `personality`: Linux itself, also for 32 bits or with an older version number, and what it has.
+const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
+
 /// Calls that are refused.
 const REFUSED: &[i64] = &[
     // The file system, from outside and by handles that pass over permissions.
@@ -32,6 +40,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_quotactl_fd,
     libc::SYS_swapon,
     libc::SYS_swapoff,
+    OPEN_TREE_ATTR,
+    STATMOUNT,
+    LISTMOUNT,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
@@ -59,6 +70,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
+    // Memory that nobody else can look into, root neither.
+    libc::SYS_memfd_secret,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -150,9 +163,13 @@ fn by_argument() -> Result<Rules, seccompiler::BackendError> {
     for bit in (0..64).map(|bit| 1 << bit).filter(|bit| NAMESPACES & bit != 0) {
         namespaces.push(one(0, Qword, SeccompCmpOp::MaskedEq(bit), bit)?);
     }
+    // Others make memory executable or its places known.
+    let others = PERSONALITIES.map(|known| SeccompCondition::new(0, Dword, SeccompCmpOp::Ne, known));
+    let personality = SeccompRule::new(others.into_iter().collect::<Result<_, _>>()?)?;
     let ioctl = |request: u64| one(1, Dword, SeccompCmpOp::Eq, request);
     Ok(BTreeMap::from([
         (libc::SYS_clone, namespaces),
+        (libc::SYS_personality, vec![personality]),
         (libc::SYS_ioctl, vec![ioctl(TIOCSTI)?, ioctl(TIOCLINUX)?]),
         (libc::SYS_socket, vec![one(0, Dword, SeccompCmpOp::Eq, libc::AF_VSOCK.unsigned_abs().into())?]),
     ]))

@@ -11,13 +11,14 @@ use std::time::Instant;
 use nix::mount::MsFlags;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Gid, Uid, chown};
+use rustix::thread::CapabilitySets;
 
 use schemas::isolation::Wall;
 
 use super::mounts::{HARMLESS, fresh, keep_to_ourselves};
 use super::outer::{LIMIT, LOOK, named};
 use super::plan::Plan;
-use super::{loopback, tree, users};
+use super::{kernel, loopback, tree, users};
 
 /// Goes in, with the folder of the container as its working directory.
 pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<()> {
@@ -33,9 +34,9 @@ pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<()> {
     }
     if let Some(first) = plan.first_id {
         give_away(plan, first)?;
-        leave_users()?;
+        leave_users(first)?;
     }
-    Ok(())
+    kernel::limit(plan.first_id.is_some())
 }
 
 fn own_files(plan: &Plan) -> io::Result<()> {
@@ -66,7 +67,14 @@ fn give_away(plan: &Plan, first: u32) -> io::Result<()> {
 }
 
 /// Leaves the users of the host, waits until the outer program has said which ones there are instead, and is their root.
-fn leave_users() -> io::Result<()> {
+///
+/// What the kernel counts for a namespace of users, it counts for the owner of that, too. So this program first becomes the user
+/// of the host that is root in the container: a container uses up nothing of root's or of another container.
+fn leave_users(first: u32) -> io::Result<()> {
+    let owner = Uid::from_raw(first);
+    rustix::thread::set_thread_res_uid(Uid::ROOT, owner, Uid::ROOT)?;
+    let rights = rustix::thread::capabilities(None)?;
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: rights.permitted, ..rights })?;
     unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| named("leave the users of the host", error.into()))?;
     let end = Instant::now() + LIMIT;
     while fs::read_to_string("/proc/self/uid_map")?.trim().is_empty() {

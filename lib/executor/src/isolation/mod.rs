@@ -19,11 +19,13 @@
 //! | `users.rs` | users of the container by name, and what they are on the host |
 //! | `terminal.rs` | terminals for programs that somebody talks to |
 //! | `calls.rs`, `landlock.rs` | which system calls are refused; Landlock |
+//! | `kernel.rs` | limits of the kernel for its users |
 //! | `disk.rs` | how much disk is used |
 
 mod calls;
 mod disk;
 mod inner;
+mod kernel;
 mod landlock;
 mod loopback;
 mod mounts;
@@ -35,10 +37,10 @@ mod terminal;
 mod tree;
 mod users;
 
-pub(crate) use disk::{counted, used};
+pub(crate) use disk::Counted;
 pub(crate) use inner::enter;
 pub(crate) use outer::{again, lead, leaves_host};
-pub(crate) use plan::{Plan, Tree};
+pub(crate) use plan::{Plan, Tree, masked};
 pub(crate) use probe::{Found, kernel_walls, ladder};
 pub(crate) use program::{Deed, NotStarted, Session, Wish, become_program, exchange, exchange_for_file};
 pub(crate) use terminal::{Pair, resize};
@@ -50,7 +52,3 @@ pub(crate) const INIT: &str = "init";
 pub(crate) const PROGRAM: &str = "program";
 /// Where the working directory of a container is, as its programs see it: the home of who owns it.
 pub(crate) const WORK: &str = "/home/vcap";
-/// How many ids of the host the users of containers have.
-pub const IDS: u32 = 65_536;
-/// The first of them, unless there is a reason for another: systemd and the tools for subordinate ids give these to nobody.
-pub const FIRST_ID: u32 = 2_000_000_000;

@@ -14,7 +14,8 @@ use rustix::process::{getegid, geteuid};
 use schemas::isolation::Wall;
 
 use super::plan::Plan;
-use super::{IDS, users};
+use super::users;
+use crate::ids::IDS;
 
 /// How long the two programs wait for each other at the most. Neither does more meanwhile than a few system calls.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);

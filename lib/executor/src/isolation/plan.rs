@@ -1,6 +1,6 @@
 //! What is to be done to keep one container apart.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,21 @@ impl Tree {
     }
 }
 
+/// Folders of the host that hold keys, which no container sees.
+const MASKED: [&str; 3] = ["/etc/muster", "/var/lib/muster", "/run/muster"];
+
+/// Returns everything that the containers of a data folder don't see: what every cell hides, and these paths. What a path leads
+/// to is hidden, too.
+pub(crate) fn masked(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
+    let named = MASKED.into_iter().map(Path::new).chain([data]).chain(others.iter().map(PathBuf::as_path));
+    let mut all: Vec<PathBuf> = named
+        .flat_map(|path| std::path::absolute(path).into_iter().chain(std::fs::canonicalize(path)))
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
 /// How one container is kept apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -42,12 +57,16 @@ pub(crate) struct Plan {
     pub(crate) walls: Isolation,
     /// The first id that its users have on the host; none: all of them are the rep's own user.
     pub(crate) first_id: Option<u32>,
+    /// Whether that range belongs to this container alone, and not to the image that it runs.
+    pub(crate) own_ids: bool,
     /// Its file system.
     pub(crate) tree: Tree,
     /// Whether it has a network of its own, which leads nowhere.
     pub(crate) own_network: bool,
     /// The groups that limit it.
     pub(crate) limits: Limits,
+    /// Files and folders of the host that it doesn't see.
+    pub(crate) masked: Vec<PathBuf>,
     /// Programs of the host that it may need beside those that every container sees.
     pub(crate) programs: Vec<PathBuf>,
 }

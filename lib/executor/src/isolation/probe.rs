@@ -12,8 +12,8 @@ use super::landlock;
 pub(crate) struct Found {
     /// The walls that containers get.
     pub(crate) walls: Isolation,
-    /// The first id of the host that their users have; none: they are the rep's own user.
-    pub(crate) first_id: Option<u32>,
+    /// Whether their users have ids of the host of their own; else they are the rep's user.
+    pub(crate) own_ids: bool,
 }
 
 /// The walls that are the kernel's alone, whoever asks for them.
@@ -24,13 +24,13 @@ pub(crate) fn kernel_walls() -> Isolation {
 }
 
 /// What is tried of the others, one after the other until a container lives in it.
-pub(crate) fn ladder(first_id: u32) -> Vec<Found> {
+pub(crate) fn ladder() -> Vec<Found> {
     let with = |walls: &[Wall]| walls.iter().fold(Isolation::NONE, |all, wall| all.with(*wall));
     let shared = with(&[Wall::Files, Wall::Processes, Wall::Ipc, Wall::Hostname]);
-    let own = Found { walls: shared, first_id: None };
-    let none = Found { walls: Isolation::NONE, first_id: None };
+    let own = Found { walls: shared, own_ids: false };
+    let none = Found { walls: Isolation::NONE, own_ids: false };
     if geteuid().is_root() {
-        let all = Found { walls: shared.with(Wall::Users), first_id: Some(first_id) };
+        let all = Found { walls: shared.with(Wall::Users), own_ids: true };
         vec![all, own, none]
     } else {
         vec![own, none]

@@ -3,10 +3,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::mount::MsFlags;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
 
 use super::mounts::{HARMLESS, fresh, only_read, restrict, show, show_alone, show_to_read};
 use super::outer::named;
@@ -47,6 +50,7 @@ pub(super) fn make(plan: &Plan) -> io::Result<()> {
         Tree::Folder { path, .. } => of_folder(folder, root, path),
     }
     .map_err(|error| named("make the file system of the container", error))?;
+    mask(root, &plan.masked).map_err(|error| named("hide what is the host's alone", error))?;
     devices(root).map_err(|error| named("make the devices of the container", error))?;
     processes(root).map_err(|error| named("show the processes of the container", error))?;
     if plan.first_id.is_some() {
@@ -134,6 +138,27 @@ fn escaped(path: &Path) -> String {
     text.chars()
         .flat_map(|sign| matches!(sign, ':' | ',' | '\\').then_some('\\').into_iter().chain([sign]))
         .collect()
+}
+
+/// Hides files and folders, where the container would see them.
+fn mask(root: &Path, paths: &[PathBuf]) -> io::Result<()> {
+    let top = File::open(root)?;
+    for path in paths {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let found = match openat2(&top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            // The container doesn't see it anyway.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => continue,
+            found => found?,
+        };
+        let at = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
+        if FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Directory {
+            fresh("tmpfs", &at, HARMLESS | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY, "mode=555,size=4k")?;
+        } else {
+            show(Path::new("/dev/null"), &at)?;
+        }
+    }
+    Ok(())
 }
 
 /// Devices that harm nobody, and terminals of its own.

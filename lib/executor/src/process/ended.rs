@@ -42,12 +42,7 @@ struct Kept {
 
 impl Ended {
     /// Finds what an earlier executor kept, and removes what is too old or too much of it.
-    pub(super) fn open(
-        data: &Path,
-        trash: Arc<Trash>,
-        now: SystemTime,
-        most_bytes: u64,
-    ) -> io::Result<Self> {
+    pub(super) fn open(data: &Path, trash: Arc<Trash>, now: SystemTime, most_bytes: u64) -> io::Result<Self> {
         let mut kept = vec![];
         for entry in fs::read_dir(data.join(FOLDER))? {
             let entry = entry?;

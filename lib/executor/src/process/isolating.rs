@@ -9,10 +9,12 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use schemas::container::Recipe;
 use schemas::definition::{Network, Sandbox};
 use schemas::isolation::Isolation;
+use schemas::names::Domain;
 
 use super::{Executor, Isolate, Settings};
 use crate::cgroup::Limiter;
-use crate::image;
+use crate::ids::Ids;
+use crate::image::Images;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
 use crate::trash::Trash;
 
@@ -26,13 +28,27 @@ pub(super) struct Isolating {
     limiter: Limiter,
     /// None: they aren't.
     found: RwLock<Option<Found>>,
+    /// Where the ids of their users come from; `None` if this program may give them none.
+    ids: Option<Ids>,
+    /// What of the host they don't see.
+    masked: Vec<PathBuf>,
     /// Held while an image is unpacked.
     unpacking: Mutex<()>,
 }
 
 impl Isolating {
-    pub(super) fn new(limiter: Limiter) -> Self {
-        Self { limiter, ..Self::default() }
+    pub(super) fn new(limiter: Limiter, ids: Option<Ids>, masked: Vec<PathBuf>) -> Self {
+        Self { limiter, ids, masked, ..Self::default() }
+    }
+
+    /// The ids of the containers' users; `None` if this program may give them none.
+    pub(super) const fn ids(&self) -> Option<&Ids> {
+        self.ids.as_ref()
+    }
+
+    /// The unpacked images of the data folder.
+    pub(super) fn images<'a>(&'a self, data: &'a Path, trash: &'a Trash) -> Images<'a> {
+        Images { data, trash, ids: self.ids() }
     }
 
     fn found(&self) -> Option<Found> {
@@ -72,29 +88,42 @@ impl Isolating {
                 Err(io::Error::other(NOT_ISOLATED))
             };
         };
-        let tree = self.tree(settings, trash, &sandbox.root_fs, found.first_id)?;
+        let (tree, of_image) = self.tree(settings, trash, found, &sandbox.root_fs, &recipe.domain)?;
+        let first_id = match (of_image, self.ids().filter(|_| found.own_ids)) {
+            (Some(first), _) => Some(first),
+            (None, ids) => ids.map(Ids::take).transpose()?,
+        };
         Ok(Some(Plan {
             walls: found.walls,
-            first_id: found.first_id,
+            first_id,
+            own_ids: first_id.is_some() && of_image.is_none(),
             tree,
             own_network: sandbox.network == Network::None,
             limits: self.limiter.of(&recipe.instance_guid.to_string(), group),
+            masked: self.masked.clone(),
             programs: settings.shim.first().map(PathBuf::from).into_iter().collect(),
         }))
     }
 
-    /// The file system that a definition asks for.
+    /// Gives back the ids of a container's users, if they are its own.
+    pub(super) fn release(&self, plan: Option<&Plan>) {
+        let own = plan.filter(|plan| plan.own_ids).and_then(|plan| plan.first_id);
+        self.ids().zip(own).into_iter().for_each(|(ids, first)| ids.release(first));
+    }
+
+    /// The file system that a definition asks for, and the first id of its users if it comes with them.
     fn tree(
         &self,
         settings: &Settings,
         trash: &Trash,
+        found: Found,
         root_fs: &str,
-        first_id: Option<u32>,
-    ) -> io::Result<Tree> {
+        domain: &Domain,
+    ) -> io::Result<(Tree, Option<u32>)> {
         if root_fs.is_empty() || root_fs.starts_with(Sandbox::PRELOADED) {
             return match settings.root_fs.as_str() {
-                "" => Ok(Tree::Host),
-                own => self.unpacked(settings, trash, &Source::of(own), first_id),
+                "" => Ok((Tree::Host, None)),
+                own => self.unpacked(settings, trash, found, &Source::of(own), domain),
             };
         }
         let source = Source::of(root_fs);
@@ -106,24 +135,27 @@ impl Isolating {
                 "root_fs {root_fs} is in none of the folders that this cell takes file systems from"
             )));
         }
-        self.unpacked(settings, trash, &Source { folder: real, ..source }, first_id)
+        self.unpacked(settings, trash, found, &Source { folder: real, ..source }, domain)
     }
 
     fn unpacked(
         &self,
         settings: &Settings,
         trash: &Trash,
+        found: Found,
         source: &Source,
-        first_id: Option<u32>,
-    ) -> io::Result<Tree> {
+        domain: &Domain,
+    ) -> io::Result<(Tree, Option<u32>)> {
         if !source.is_image {
             let (path, user, environment) = (source.folder.clone(), String::new(), vec![]);
-            return Ok(Tree::Folder { path, user, environment });
+            return Ok((Tree::Folder { path, user, environment }, None));
         }
         // One after the other: two containers often come with the same image.
         let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
-        let image = image::of(&settings.data, trash, &source.folder, source.tag.as_deref(), first_id)?;
-        Ok(Tree::Folder { path: image.tree, user: image.user, environment: image.environment })
+        let images = Images { data: &settings.data, trash, ids: self.ids().filter(|_| found.own_ids) };
+        let image = images.of(&source.folder, source.tag.as_deref(), domain)?;
+        let tree = Tree::Folder { path: image.tree, user: image.user, environment: image.environment };
+        Ok((tree, image.first_id))
     }
 
     /// Makes what limits a container. Does nothing for one that isn't isolated.
@@ -158,11 +190,13 @@ impl Source {
 impl Executor {
     /// Tries what this host gives, the most first, and says it.
     pub(super) async fn try_isolation(&self) {
-        let Isolate::WhereItCan { first_id } = self.shared.settings.isolate else { return };
+        if self.shared.settings.isolate == Isolate::Never {
+            return;
+        }
         let cell = &self.shared.settings.cell_id;
         let isolating = &self.shared.isolating;
         let always = isolating.limiter.walls().with_all(kernel_walls());
-        for found in ladder(first_id) {
+        for found in ladder() {
             let found = Found { walls: found.walls.with_all(always), ..found };
             isolating.set(Some(found));
             match self.self_test().await {

@@ -21,8 +21,9 @@ use super::carrier::{self, Carrier};
 use super::is_trial;
 use super::link::{self, Link, Started};
 use super::shared::{Order, Shared, blocking};
-use crate::cgroup::{self, Cgroups, Limits};
+use crate::cgroup::{self, Cgroups};
 use crate::folder::{Folder, MARKER, Spec, Status};
+use crate::isolation::Plan;
 use crate::{clock, host, opened, processes};
 
 /// How much longer than the grace period a shim may take to stop its container. Then it is killed itself.
@@ -45,8 +46,8 @@ pub(super) enum Begin {
         link: Option<Link>,
         /// Its control group, if it has one.
         cgroup: Option<PathBuf>,
-        /// What limits it beside that.
-        limits: Limits,
+        /// How it is kept apart, if it is.
+        plan: Option<Box<Plan>>,
     },
 }
 
@@ -57,7 +58,8 @@ pub(super) struct Keeper {
     folder: Folder,
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
-    limits: Limits,
+    /// How it is kept apart, if it is.
+    plan: Option<Box<Plan>>,
     /// Whether its monitor is known to fail, or to succeed.
     failing: Option<bool>,
     orders: watch::Receiver<Order>,
@@ -81,7 +83,7 @@ impl Keeper {
             folder,
             ports,
             cgroup: None,
-            limits: Limits::default(),
+            plan: None,
             failing: None,
             orders,
             listener: None,
@@ -93,8 +95,8 @@ impl Keeper {
     pub(super) async fn keep(mut self, begin: Begin) {
         let link = match begin {
             Begin::Create(recipe) => self.create(*recipe).await,
-            Begin::Adopt { link, cgroup, limits } => {
-                (self.cgroup, self.limits) = (cgroup, limits);
+            Begin::Adopt { link, cgroup, plan } => {
+                (self.cgroup, self.plan) = (cgroup, plan);
                 link
             }
         };
@@ -109,8 +111,8 @@ impl Keeper {
             self.ordered().await;
         }
         let (shared, guid, folder) = (Arc::clone(&self.shared), self.guid, self.folder.clone());
-        let (cgroup, limits) = (self.cgroup.take(), std::mem::take(&mut self.limits));
-        let left = blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), &limits)).await;
+        let (cgroup, plan) = (self.cgroup.take(), self.plan.take());
+        let left = blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), plan.as_deref())).await;
         if let Some(left) = left {
             let trash = Arc::clone(&self.shared.trash);
             // The container is not kept waiting for a disk that takes long: the removal goes on.
@@ -151,7 +153,7 @@ impl Keeper {
         let (shared, folder) = (Arc::clone(&self.shared), self.folder.clone());
         let made = blocking(move || create(&shared, &folder, recipe)).await;
         drop(permit);
-        (self.ports, self.cgroup, self.limits) = (made.ports, made.cgroup, made.limits);
+        (self.ports, self.cgroup, self.plan) = (made.ports, made.cgroup, made.plan);
         self.listener = made.listener;
         match made.started.and_then(Started::link) {
             Ok(link) => Some(link),
@@ -256,7 +258,7 @@ impl Keeper {
     }
 
     fn end_of_shim(&self) -> String {
-        if self.limits.kills() > 0 {
+        if self.plan.as_ref().is_some_and(|plan| plan.limits.kills() > 0) {
             // Who is not root can't spare the shim: the kernel ends it with its programs.
             let memory_mb = self.folder.spec().map_or(0, |spec| spec.recipe.resources.memory_mb);
             return cgroup::out_of_memory(memory_mb);
@@ -338,7 +340,7 @@ async fn ordered(orders: &mut watch::Receiver<Order>) {
 struct Made {
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
-    limits: Limits,
+    plan: Option<Box<Plan>>,
     listener: Option<UnixListener>,
     started: io::Result<Started>,
 }
@@ -390,8 +392,7 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
         shared.isolating.limit(&spec.recipe, spec.plan.as_ref(), cgroup.as_deref())?;
         link::start(&settings.shim, folder, &marker, opened)
     });
-    let limits = spec.plan.map(|plan| plan.limits).unwrap_or_default();
-    Made { ports, cgroup, limits, listener, started }
+    Made { ports, cgroup, plan: spec.plan.map(Box::new), listener, started }
 }
 
 /// Makes the control group of a container. One that can't be made is missed by the shim: then the container is without.
@@ -410,7 +411,7 @@ fn leave(
     guid: InstanceGuid,
     folder: &Folder,
     cgroup: Option<&Path>,
-    limits: &Limits,
+    plan: Option<&Plan>,
 ) -> Option<PathBuf> {
     let settings = &shared.settings;
     if let Some(cgroup) = cgroup
@@ -418,9 +419,12 @@ fn leave(
     {
         tracing::warn!(container = %guid, %error, "cannot remove the control group of a container");
     }
-    if let Err(error) = limits.remove() {
+    if let Some(plan) = plan
+        && let Err(error) = plan.limits.remove()
+    {
         tracing::warn!(container = %guid, %error, "cannot remove the groups that limited a container");
     }
+    shared.isolating.release(plan);
     if let Some(cgroups) = &shared.cgroups {
         cgroups.remove_base();
     }

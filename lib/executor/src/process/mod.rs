@@ -48,7 +48,7 @@ use schemas::{Position, Timestamp};
 use secrets::Keys;
 
 pub use crate::cgroup::PROCESSES;
-pub use crate::isolation::{FIRST_ID, IDS};
+pub use crate::ids::{FIRST_ID, IDS};
 pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
 pub use exec::{ExecError, ExecInput, ExecOutput, Said};
 pub use files::FilesError;
@@ -105,8 +105,8 @@ pub enum Isolate {
     Never,
     /// As far as this host lets us.
     WhereItCan {
-        /// The first of the [`IDS`] ids of the host that their users have, if this program is root; [`FIRST_ID`] unless there
-        /// is a reason. Nobody else may have them.
+        /// The first id of the host that their users have, if this program is root; [`FIRST_ID`] unless there is a reason. Each
+        /// container has [`IDS`] from there on for itself.
         first_id: u32,
     },
 }
@@ -134,6 +134,9 @@ pub struct Settings {
     pub root_fs: String,
     /// Folders below which definitions may name file systems; none unless it is said.
     pub images: Vec<PathBuf>,
+    /// Files and folders of the host that isolated containers don't see, beside those that every cell hides and its data folder:
+    /// keys and credentials.
+    pub masked: Vec<PathBuf>,
     /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
     pub log_bytes: u64,
     /// Longest time between probes of a monitor before its first success; 0.5 s by default. The first ones follow each
@@ -162,6 +165,7 @@ impl Settings {
             isolate: Isolate::Never,
             root_fs: String::new(),
             images: vec![],
+            masked: vec![],
             log_bytes: LOG_BYTES,
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 
 use schemas::container::{Container, ContainerState, NetInfo, PortMapping};
-use schemas::isolation::Isolation;
+use schemas::isolation::{Isolation, Wall};
 use schemas::names::InstanceGuid;
 
 use super::ended::{self, ENDED_BYTES, Ended};
@@ -23,8 +23,10 @@ use super::keeper::Begin;
 use super::link::Link;
 use super::ports::Ports;
 use super::{Isolate, Settings};
-use crate::cgroup::{Cgroups, Limiter};
+use crate::cgroup::{Cgroups, Limiter, NoCgroups};
 use crate::folder::{Folder, MARKER, Spec, Status};
+use crate::ids::Ids;
+use crate::isolation::masked;
 use crate::trash::Trash;
 use crate::{clock, host, image, processes};
 
@@ -105,14 +107,20 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     let trash = Arc::new(Trash::open(&settings.data).map_err(unusable(&settings.data))?);
     let ended = Ended::open(&settings.data, Arc::clone(&trash), clock::wall(), ENDED_BYTES);
     let ended = ended.map_err(unusable(&settings.data))?;
-    let cgroups = cgroups(&settings);
+    let common = Cgroups::open(&settings.groups, &settings.cell_id, &settings.data);
     let limiter = match settings.isolate {
         Isolate::Never => Limiter::default(),
         Isolate::WhereItCan { .. } => {
-            Limiter::open(cgroups.as_ref(), &settings.groups, &settings.cell_id, &settings.data)
+            Limiter::open(common.as_ref().ok(), &settings.groups, &settings.cell_id, &settings.data)
         }
     };
-    let isolating = Isolating::new(limiter);
+    log_groups(&settings, &common, &limiter);
+    let cgroups = common.ok();
+    let ids = match settings.isolate {
+        Isolate::WhereItCan { first_id } if geteuid().is_root() => Some(Ids::open(first_id, &settings.data)),
+        Isolate::WhereItCan { .. } | Isolate::Never => None,
+    };
+    let isolating = Isolating::new(limiter, ids, masked(&settings.data, &settings.masked));
     let containers = settings.data.join("containers");
     let mut found = vec![];
     for entry in fs::read_dir(&containers).map_err(unusable(&containers))? {
@@ -122,25 +130,29 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     let known = found.iter().filter_map(Found::name_of_groups).collect();
     cgroups.iter().for_each(|cgroups| cgroups.remove_strays(&known));
     isolating.remove_strays(&known);
-    image::remove_unfinished(&settings.data, &trash).map_err(unusable(&settings.data))?;
-    image::remove_unused(&settings.data, &trash);
+    let images = isolating.images(&settings.data, &trash);
+    images.adopt().map_err(unusable(&settings.data))?;
+    images.remove_unused();
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
     Ok(Opened { settings, ports, trash, ended, cgroups, isolating, lock, found })
 }
 
-/// Finds out whether there can be control groups, and says what follows.
-fn cgroups(settings: &Settings) -> Option<Cgroups> {
+/// Logs which control groups containers have, of either version, and what their `cpu_weight` is.
+fn log_groups(settings: &Settings, common: &Result<Cgroups, NoCgroups>, limiter: &Limiter) {
     let cell = &settings.cell_id;
-    match Cgroups::open(&settings.groups, cell, &settings.data) {
-        Ok(cgroups) => {
-            let weight = if cgroups.weighs() { "cpu.weight of that group" } else { "nice value" };
-            tracing::info!(%cell, "each container has a control group; its cpu_weight is the {weight}");
-            Some(cgroups)
+    let weight = match common {
+        Ok(groups) if groups.weighs() => "cpu.weight of that group",
+        Ok(_) | Err(_) if limiter.walls().has(Wall::Cpu) => "cpu.shares of a control group of version 1",
+        Ok(_) | Err(_) => "nice value",
+    };
+    match common {
+        Ok(_) => tracing::info!(%cell, "each container has a control group; its cpu_weight is the {weight}"),
+        Err(_) if limiter.walls() != Isolation::NONE => {
+            tracing::info!(%cell, "each container has control groups of version 1; its cpu_weight is the {weight}");
         }
         Err(why) => {
             let cause = why.source().map_or_else(String::new, |cause| format!(": {cause}"));
-            tracing::info!(%cell, "no control groups ({why}{cause}): the cpu_weight of a container is its nice value");
-            None
+            tracing::info!(%cell, "no control groups ({why}{cause}): the cpu_weight of a container is its {weight}");
         }
     }
 }
@@ -190,8 +202,16 @@ fn adopt_or_discard(
 
 /// Returns `true` if an error says something of the host at this moment, and nothing of the file that was to be read.
 fn is_trouble_of_host(error: &io::Error) -> bool {
-    let of_host =
-        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS, Errno::INTR];
+    let of_host = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::IO,
+        Errno::ROFS,
+        Errno::INTR,
+    ];
     of_host.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
@@ -245,7 +265,6 @@ fn found(trash: &Trash, folder: &Folder, spec: Spec, isolating: &Isolating) -> i
         (None, false) => Isolation::NONE,
         (_, true) => isolating.walls(),
     };
-    let limits = plan.map(|plan| plan.limits).unwrap_or_default();
     let container = Container {
         instance_guid: recipe.instance_guid,
         work: recipe.work.clone(),
@@ -259,7 +278,14 @@ fn found(trash: &Trash, folder: &Folder, spec: Spec, isolating: &Isolating) -> i
         trash.add(folder.path())?;
         return Ok(Found { container, ports: vec![], begin: Begin::Create(Box::new(recipe)) });
     }
-    Ok(Found { container, ports: net.ports.into_vec(), begin: Begin::Adopt { link, cgroup, limits } })
+    if let Some((ids, first)) = isolating.ids().zip(plan.as_ref().and_then(|plan| plan.first_id)) {
+        ids.adopt(first);
+    }
+    Ok(Found {
+        container,
+        ports: net.ports.into_vec(),
+        begin: Begin::Adopt { link, cgroup, plan: plan.map(Box::new) },
+    })
 }
 
 /// The state of a container, as its folder has it.

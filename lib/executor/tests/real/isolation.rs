@@ -80,7 +80,7 @@ async fn it_is_somebody_else_in_a_world_of_its_own() {
         ["OUT 2000", "OUT vcap", "OUT /home/vcap", "OUT /home/vcap", "OUT shim", "OUT 3", &hostname];
     assert_eq!(log, expected);
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder(&cell, guid).join("work")).unwrap());
-    assert!((FIRST_ID..FIRST_ID + IDS).contains(&owner), "{owner} is nobody on this host");
+    assert!(owner >= FIRST_ID && (owner - FIRST_ID) % IDS == 2000, "{owner} is nobody on this host");
     cell.end().await;
 }
 
@@ -249,6 +249,84 @@ async fn a_disk_filler_is_ended_and_it_is_said_why() {
     }
     let one = Recipe { resources, ..lrp(sh("exec head -c 20000000 /dev/zero > large")) };
     assert_eq!(cell.failure_of(one).await, "Killed by signal 25 (XFSZ)");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn disk_that_is_hidden_from_paths_counts() {
+    let mut cell = cell().await;
+    let resources = Resources::of_container(0, 16, 0);
+    let deleted =
+        "for (1..30) { open $f[$_], q(>f); unlink q(f); syswrite $f[$_], q(x) x 1000000 } sleep 100";
+    let long = "for (1..30) { $n = q(l) x 200; mkdir $n; chdir $n }
+        for (1..30) { open F, qq(>f$_); syswrite F, q(x) x 1000000 } sleep 100";
+    let empty = "for (1..6000) { open F, qq(>f$_) } sleep 100";
+    for script in [deleted, long, empty] {
+        let recipe = Recipe { resources, ..lrp(program("perl", &["-e", script])) };
+        assert_eq!(cell.failure_of(recipe).await, "out of disk (limit 16 MiB)", "{script}");
+    }
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn containers_have_users_of_their_own_also_after_the_rep_restarts() {
+    let mut cell = cell().await;
+    let users = |cell: &Cell, guids: &[InstanceGuid]| -> std::collections::BTreeSet<u32> {
+        let owner = |guid| {
+            std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder(cell, guid).join("work")).unwrap())
+        };
+        guids.iter().map(|guid| owner(*guid)).collect()
+    };
+    let mut guids = vec![];
+    for again in 0..2 {
+        for _ in 0..3 {
+            let guid = cell.run(lrp(sh("exec sleep 1000")));
+            cell.running(guid).await;
+            guids.push(guid);
+        }
+        if again == 0 {
+            let ended = guids.remove(1);
+            cell.executor.delete(ended);
+            eventually(async || cell.get(ended).is_none()).await;
+            cell = cell.reopen_with(isolating, async {}).await;
+        }
+    }
+    assert_eq!(users(&cell, &guids).len(), guids.len());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn container_uses_up_nothing_of_others() {
+    let mut cell = cell().await;
+    // Every one of them takes an instance of inotify, or says that it got none.
+    let greedy = "touch f; for i in $(seq 150); do tail -f f 2>>said & done
+        while ! grep -q inotify said; do sleep 0.05; done; echo none left; wait";
+    let guid = cell.run(Recipe { resources: Resources::of_container(0, 0, 0), ..lrp(sh(greedy)) });
+    cell.says(guid, "none left").await;
+    rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap();
+    let modest = "touch f; timeout 0.2 tail -f f 2>said; cat said";
+    assert_eq!(output(&mut cell, &format!("{modest}; exit 0")).await, [""; 0]);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn keys_of_the_host_are_hidden() {
+    let place = tempfile::tempdir_in("/opt").unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir(path("keys")).unwrap();
+    std::os::unix::fs::symlink("keys", path("link")).unwrap();
+    for name in ["keys/secret", "single", "seen"] {
+        fs::write(path(name), "visible").unwrap();
+        fs::set_permissions(path(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    fs::set_permissions(path("keys"), fs::Permissions::from_mode(0o755)).unwrap();
+    let masked = vec![path("link"), path("single"), path("absent")];
+    let mut cell = Cell::with(|settings| Settings { masked, ..isolating(settings) }).await;
+    let script =
+        "cd OPT; cat seen; echo; cat keys/secret link/secret single; ls keys; ls /etc/muster; exit 0";
+    let script = script.replace("OPT", &place.path().display().to_string());
+    assert_eq!(output(&mut cell, &script).await, ["visible"]);
     cell.end().await;
 }
 

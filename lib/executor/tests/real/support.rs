@@ -168,7 +168,8 @@ impl Cell {
             assert!(processes_of(*guid).is_empty());
         }
         for folder in ["containers", "trash"] {
-            assert_eq!(std::fs::read_dir(self.root.path().join("data").join(folder)).unwrap().count(), 0);
+            let folder = self.root.path().join("data").join(folder);
+            eventually(async || std::fs::read_dir(&folder).unwrap().count() == 0).await;
         }
     }
 }

@@ -1,0 +1,231 @@
+//! Ranges of ids of the host, one for the users of each container.
+//!
+//! Two containers with the same ids are the same user of the host: they may share a port by `SO_REUSEPORT`, and use up each
+//! other's pipes and descriptors in flight. So each has a range of its own. [`Ranges`] is the allocator alone; [`Ids`] keeps the
+//! ranges of different data folders of a host apart, by a file for each range that is taken.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Ids in a range.
+pub const IDS: u32 = 65_536;
+/// First id of the first range, unless there is a reason for another: systemd and the tools for subordinate ids give these to nobody.
+pub const FIRST_ID: u32 = 2_000_000_000;
+/// The id behind the last one: beyond it programs take ids for negative numbers.
+const END: u32 = i32::MAX.unsigned_abs();
+/// Where the ranges that are taken on this host are recorded.
+const HOST: &str = "/run/muster/ids";
+/// The file in that folder that is locked while a range is taken.
+const LOCK: &str = "lock";
+
+/// The ranges from a first id on, each known by its own first id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    first: u32,
+    taken: BTreeSet<u32>,
+}
+
+impl Ranges {
+    pub(crate) const fn new(first: u32) -> Self {
+        Self { first, taken: BTreeSet::new() }
+    }
+
+    /// Takes the lowest range that is free here and that `may` lets be taken. `None` if there is none.
+    pub(crate) fn take(&mut self, may: impl FnMut(&u32) -> bool) -> Option<u32> {
+        let all = (self.first..END.saturating_sub(IDS - 1)).step_by(IDS as usize);
+        let range = all.filter(|range| !self.taken.contains(range)).find(may)?;
+        self.taken.insert(range);
+        Some(range)
+    }
+
+    /// Takes a range that a container has already.
+    pub(crate) fn adopt(&mut self, range: u32) {
+        self.taken.insert(range);
+    }
+
+    /// Gives a range back.
+    pub(crate) fn release(&mut self, range: u32) {
+        self.taken.remove(&range);
+    }
+}
+
+/// The ranges of one data folder.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    ranges: Mutex<Ranges>,
+    /// Where those of the host are recorded; `None` if they can't be.
+    host: Option<Host>,
+}
+
+impl Ids {
+    /// Opens the record of the host, without what this data folder had before.
+    pub(crate) fn open(first: u32, data: &Path) -> Self {
+        let host = Host::open(Path::new(HOST), data);
+        if let Err(error) = &host {
+            tracing::warn!(
+                %error, "ranges of user ids can't be recorded in {HOST}: other reps of this host need another --first-id"
+            );
+        }
+        Self { ranges: Mutex::new(Ranges::new(first)), host: host.ok() }
+    }
+
+    /// Takes a range that no other container of the host has.
+    pub(crate) fn take(&self) -> io::Result<u32> {
+        let mut failed = None;
+        let taken = self.ranges().take(|range| {
+            let Some(host) = self.host.as_ref().filter(|_| failed.is_none()) else { return failed.is_none() };
+            host.claim(*range).unwrap_or_else(|error| {
+                failed = Some(error);
+                false
+            })
+        });
+        match (taken, failed) {
+            (_, Some(error)) => {
+                Err(io::Error::new(error.kind(), format!("cannot record user ids in {HOST}: {error}")))
+            }
+            (Some(range), None) => Ok(range),
+            (None, None) => Err(io::Error::other("no range of user ids is free on this host")),
+        }
+    }
+
+    /// Takes the range of a container that an earlier executor started.
+    pub(crate) fn adopt(&self, range: u32) {
+        self.ranges().adopt(range);
+        match self.host.as_ref().map(|host| host.claim(range)) {
+            None | Some(Ok(true)) => {}
+            Some(Ok(false)) => {
+                tracing::warn!(
+                    range,
+                    "containers of another data folder have the same user ids as an adopted one"
+                );
+            }
+            Some(Err(error)) => tracing::warn!(range, %error, "cannot record the user ids of a container"),
+        }
+    }
+
+    /// Gives back the range of a container that is gone.
+    pub(crate) fn release(&self, range: u32) {
+        let mut ranges = self.ranges();
+        if let Some(Err(error)) = self.host.as_ref().map(|host| host.release(range)) {
+            tracing::warn!(range, %error, "cannot give back the user ids of a container");
+        }
+        ranges.release(range);
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        self.ranges.lock().expect("nobody panics while holding the ranges")
+    }
+}
+
+/// The record of a host: a file for each range, which names the data folder that has it. One whose folder is gone is free.
+#[derive(Debug)]
+struct Host {
+    folder: PathBuf,
+    data: PathBuf,
+}
+
+impl Host {
+    fn open(folder: &Path, data: &Path) -> io::Result<Self> {
+        DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
+        let host = Self { folder: folder.to_owned(), data: data.to_owned() };
+        let _lock = host.lock()?;
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name != LOCK) && host.is_own(&path)? {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(host)
+    }
+
+    /// Records that the data folder has a range. `false` if another one has it.
+    fn claim(&self, range: u32) -> io::Result<bool> {
+        let _lock = self.lock()?;
+        let path = self.folder.join(range.to_string());
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            read => {
+                let holder = PathBuf::from(std::ffi::OsString::from_vec(read?));
+                if holder != self.data && !holder.as_os_str().is_empty() && holder.exists() {
+                    return Ok(false);
+                }
+            }
+        }
+        fs::write(path, self.data.as_os_str().as_bytes())?;
+        Ok(true)
+    }
+
+    fn release(&self, range: u32) -> io::Result<()> {
+        let _lock = self.lock()?;
+        let path = self.folder.join(range.to_string());
+        if self.is_own(&path)? { fs::remove_file(path) } else { Ok(()) }
+    }
+
+    fn is_own(&self, path: &Path) -> io::Result<bool> {
+        match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            read => Ok(read? == self.data.as_os_str().as_bytes()),
+        }
+    }
+
+    /// Held until it is dropped, against other programs.
+    fn lock(&self) -> io::Result<File> {
+        let file = File::options().create(true).truncate(false).write(true).open(self.folder.join(LOCK))?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_free_range_is_taken() {
+        let mut ranges = Ranges::new(FIRST_ID);
+        let all = |_: &u32| true;
+        assert_eq!(ranges.take(all), Some(FIRST_ID));
+        ranges.adopt(FIRST_ID + IDS);
+        assert_eq!(ranges.take(all), Some(FIRST_ID + 2 * IDS));
+        ranges.release(FIRST_ID);
+        assert_eq!(ranges.take(|range| *range > FIRST_ID), Some(FIRST_ID + 3 * IDS));
+        assert_eq!(ranges.take(all), Some(FIRST_ID));
+        let mut last = Ranges::new(END - IDS);
+        assert_eq!((last.take(all), last.take(all)), (Some(END - IDS), None));
+    }
+
+    #[test]
+    fn data_folders_of_a_host_share_no_range() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let open = |data: &Path| Ids {
+            ranges: Mutex::new(Ranges::new(FIRST_ID)),
+            host: Some(Host::open(&root.path().join("ids"), data).unwrap()),
+        };
+        let (one, other) = (folder("one"), folder("other"));
+        let (first, second) = (open(&one), open(&other));
+        assert_eq!(first.take().unwrap(), FIRST_ID);
+        assert_eq!(second.take().unwrap(), FIRST_ID + IDS);
+        assert_eq!(first.take().unwrap(), FIRST_ID + 2 * IDS);
+        first.release(FIRST_ID + 2 * IDS);
+        assert_eq!(second.take().unwrap(), FIRST_ID + 2 * IDS);
+        // A restarted executor has again what its containers have.
+        let first = open(&one);
+        first.adopt(FIRST_ID);
+        assert_eq!(first.take().unwrap(), FIRST_ID + 3 * IDS);
+        // What a data folder had that is gone is free.
+        fs::remove_dir(&other).unwrap();
+        assert_eq!(first.take().unwrap(), FIRST_ID + IDS);
+    }
+}
