@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open, pidfd_send_signal, setrlimit};
 
 use crate::process::fnv;
+
+/// Bytes that are read of an environment: Linux lets a program start with 6 MiB of arguments and environment.
+const ENVIRONMENT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// One process, and no later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +41,11 @@ impl Process {
             Err(Errno::SRCH) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    /// Its process id.
+    pub(crate) const fn pid(self) -> i32 {
+        self.pid
     }
 
     /// Whether it still runs. A zombie doesn't.
@@ -76,7 +84,9 @@ pub(crate) fn marked(name: &str, value: &str) -> Vec<Process> {
 }
 
 fn has_variable(pid: i32, wanted: &str) -> bool {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut environment = vec![];
+    let file = fs::File::open(format!("/proc/{pid}/environ"));
+    drop(file.and_then(|file| file.take(ENVIRONMENT_BYTES).read_to_end(&mut environment)));
     environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
 }
 
@@ -93,6 +103,14 @@ pub(crate) fn members(root: i32, leader: i32) -> BTreeSet<Process> {
         .into_iter()
         .filter(|process| stat(process.pid).is_some_and(|stat| [stat.group, stat.session].contains(&leader)));
     descendants(leader).into_iter().chain(living(leader)).chain(group).collect()
+}
+
+/// The living processes below `root` that are in the group or session of a leader that has ended.
+pub(crate) fn left_by(root: i32, leader: i32) -> Vec<Process> {
+    let is_of = |process: &Process| {
+        stat(process.pid).is_some_and(|stat| [stat.group, stat.session].contains(&leader))
+    };
+    descendants(root).into_iter().filter(is_of).collect()
 }
 
 /// The process with this pid, if it runs.
@@ -175,7 +193,7 @@ mod tests {
             .spawn()
             .unwrap();
         let mut line = [0; 6];
-        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
         child
     }
 

@@ -1,57 +1,217 @@
-//! How much disk a container uses.
+//! Disk use of a container: the files below its folders, and deleted files that its processes hold open.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// What the kernel counts the blocks of a file in, in bytes.
-const BLOCK: u64 = 512;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, stat, statat};
+use rustix::io::Errno;
 
-/// Bytes on the disk below these folders. Links are not followed; what goes away meanwhile is not counted.
-pub(crate) fn used(folders: &[PathBuf]) -> io::Result<u64> {
-    let mut open = folders.to_vec();
-    let mut bytes: u64 = 0;
-    while let Some(folder) = open.pop() {
-        for entry in gone_is_none(fs::read_dir(&folder))?.into_iter().flatten() {
-            let Some(entry) = gone_is_none(entry)? else { continue };
-            let Some(found) = gone_is_none(entry.metadata())? else { continue };
-            bytes = bytes.saturating_add(found.blocks().saturating_mul(BLOCK));
-            if found.is_dir() {
-                open.push(entry.path());
-            }
-        }
-    }
-    Ok(bytes)
+use crate::processes::descendants;
+
+/// Unit in which the kernel counts the blocks of a file, in bytes.
+const BLOCK: u64 = 512;
+/// Least that a file or a folder counts, in bytes: an empty one uses an inode.
+const ENTRY_BYTES: u64 = 4096;
+/// Deepest nesting of folders that is counted. Each level takes a descriptor of the shim.
+const DEPTH: usize = 256;
+
+/// Where the files of a container are.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    folders: [PathBuf; 2],
+    /// The process above all of the container's.
+    shim: i32,
+    /// `true` if this program may look into every process of the container.
+    sees_all: bool,
 }
 
-fn gone_is_none<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+impl Counted {
+    pub(crate) fn new(folder: &Path, shim: i32, sees_all: bool) -> Self {
+        Self { folders: [folder.join("work"), folder.join("tmp")], shim, sees_all }
+    }
+
+    /// Returns the bytes that the container uses. Stops counting once they are more than `limit`, so a container can't make the
+    /// count take longer than its limit allows. Links are not followed, and entries that are removed meanwhile don't count.
+    pub(crate) fn used(&self, limit: u64) -> io::Result<u64> {
+        let mut count = Count { limit, bytes: 0, seen: BTreeSet::new(), disks: BTreeSet::new() };
+        for folder in &self.folders {
+            count.walk(folder)?;
+        }
+        for process in descendants(self.shim) {
+            match count.deleted_files_of(process.pid()) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !self.sees_all => {}
+                done => done?,
+            }
+        }
+        Ok(count.bytes)
+    }
+}
+
+struct Count {
+    limit: u64,
+    bytes: u64,
+    /// Files that may be met again, by device and inode: those with several names, and deleted ones.
+    seen: BTreeSet<(u64, u64)>,
+    /// The devices that the folders are on.
+    disks: BTreeSet<u64>,
+}
+
+impl Count {
+    const fn is_over(&self) -> bool {
+        self.bytes > self.limit
+    }
+
+    fn add(&mut self, found: &Stat) {
+        let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        if !is_folder && found.st_nlink != 1 && !self.seen.insert((found.st_dev, found.st_ino)) {
+            return;
+        }
+        let blocks = u64::try_from(found.st_blocks).unwrap_or_default().saturating_mul(BLOCK);
+        self.bytes = self.bytes.saturating_add(blocks.max(ENTRY_BYTES));
+    }
+
+    /// Counts everything below a folder, by descriptors: a path may be longer than the kernel takes.
+    fn walk(&mut self, folder: &Path) -> io::Result<()> {
+        let mut open: Vec<Dir> = vec![];
+        if let Some(top) = open_folder(CWD, folder)? {
+            self.disks.insert(rustix::fs::fstat(&top)?.st_dev);
+            open.push(Dir::new(top)?);
+        }
+        while let Some(folder) = open.last_mut().filter(|_| !self.is_over()) {
+            let Some(entry) = folder.read() else {
+                open.pop();
+                continue;
+            };
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let Some(found) = unless_gone(statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW))? else {
+                continue;
+            };
+            self.add(&found);
+            if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+                continue;
+            }
+            let inner = open_folder(folder.fd()?, name)?;
+            if open.len() >= DEPTH {
+                return Err(io::Error::other(format!("its folders are nested deeper than {DEPTH} levels")));
+            }
+            if let Some(inner) = inner {
+                open.push(Dir::new(inner)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the deleted files of the counted disks that a process holds open.
+    fn deleted_files_of(&mut self, pid: i32) -> io::Result<()> {
+        let folder = format!("/proc/{pid}/fd");
+        let Some(entries) = unless_ended(fs::read_dir(folder))? else { return Ok(()) };
+        for entry in entries {
+            if self.is_over() {
+                break;
+            }
+            let Some(entry) = unless_ended(entry)? else { continue };
+            let Some(found) = unless_ended(stat(entry.path()).map_err(io::Error::from))? else { continue };
+            let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+            if is_file && found.st_nlink == 0 && self.disks.contains(&found.st_dev) {
+                self.add(&found);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a folder; `None` if there is none any more.
+fn open_folder(
+    at: impl std::os::fd::AsFd,
+    name: impl rustix::path::Arg,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    unless_gone(openat(at, name, flags, Mode::empty()))
+}
+
+fn unless_gone<T>(found: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        // It was removed, or replaced by something else.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The folders of a container that are counted.
-pub(crate) fn counted(folder: &Path) -> Vec<PathBuf> {
-    vec![folder.join("work"), folder.join("tmp")]
+/// What `/proc` has of a process; `None` if the process or the descriptor is gone.
+fn unless_ended<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
+    fn used(root: &Path) -> u64 {
+        let own = rustix::process::getpid().as_raw_pid();
+        Counted::new(root, own, true).used(u64::MAX).unwrap()
+    }
+
     #[test]
-    fn what_is_on_the_disk_is_counted_and_what_links_lead_to_is_not() {
+    fn disk_blocks_count_and_link_targets_do_not() {
         let root = tempfile::tempdir().unwrap();
         let work = root.path().join("work");
         fs::create_dir_all(work.join("deep/er")).unwrap();
         fs::write(work.join("deep/er/file"), vec![1; 1 << 20]).unwrap();
-        let before = used(&counted(root.path())).unwrap();
-        assert!((1 << 20..1 << 21).contains(&before), "{before}");
-        std::os::unix::fs::symlink("/usr", work.join("link")).unwrap();
-        fs::File::create(work.join("sparse")).unwrap().set_len(1 << 40).unwrap();
-        assert!(used(&counted(root.path())).unwrap() < before + (1 << 16));
+        let before = used(root.path());
+        assert!((MIB..2 * MIB).contains(&before), "{before}");
+        fs::hard_link(work.join("deep/er/file"), work.join("again")).unwrap();
+        symlink("/usr", work.join("link")).unwrap();
+        File::create(work.join("sparse")).unwrap().set_len(1 << 40).unwrap();
+        assert!(used(root.path()) < before + (1 << 16));
+    }
+
+    #[test]
+    fn empty_file_counts_as_one_block() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("work")).unwrap();
+        for number in 0..1000 {
+            File::create(root.path().join(format!("work/{number}"))).unwrap();
+        }
+        assert_eq!(used(root.path()), 1000 * ENTRY_BYTES);
+    }
+
+    #[test]
+    fn files_below_a_path_of_any_length_count() {
+        let root = tempfile::tempdir().unwrap();
+        let mut folder = open_folder(CWD, root.path()).unwrap().unwrap();
+        for name in std::iter::once("work".to_owned()).chain((0..30).map(|_| "l".repeat(200))) {
+            rustix::fs::mkdirat(&folder, &name, Mode::RWXU).unwrap();
+            folder = open_folder(&folder, &name).unwrap().unwrap();
+        }
+        let file = openat(&folder, "f", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+        io::Write::write_all(&mut File::from(file), &[1; 3 << 20]).unwrap();
+        assert!(used(root.path()) > 3 * MIB);
+        removal::remove(&root.path().join("work")).unwrap();
+    }
+
+    #[test]
+    fn folders_that_are_nested_too_deep_are_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("work").join(vec!["d"; DEPTH + 1].join("/"))).unwrap();
+        let error = Counted::new(root.path(), 1, true).used(u64::MAX).unwrap_err();
+        assert_eq!(error.to_string(), "its folders are nested deeper than 256 levels");
     }
 }

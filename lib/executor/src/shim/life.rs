@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fs::File;
 use std::future::pending;
 use std::io::{self, Read};
@@ -16,7 +17,6 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use schemas::action::Action;
 use schemas::container::{RunResult, WorkKey};
@@ -26,13 +26,14 @@ use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
 
 use super::carry::Carrier;
 use super::exec;
-use super::log::Log;
+use super::log::{Log, Source};
 use super::output::Sink;
 use super::perform::{Failure, MIB, Performer, Scope};
 use super::reaper::Reaper;
 use super::{Home, complain, hint, orders, report, signals, stop_ordered};
+use crate::cgroup::out_of_memory;
 use crate::folder::{Folder, Spec, Status};
-use crate::isolation;
+use crate::isolation::{self, Counted};
 use crate::{clock, processes};
 
 /// Longest probe of a monitor. A monitor that hangs is a monitor that fails.
@@ -44,8 +45,14 @@ const KILL_PAUSE: Duration = Duration::from_millis(20);
 const FIRST_PROBE_PAUSE: Duration = Duration::from_millis(10);
 /// How often a container's disk is looked at, at the most.
 const DISK_LOOK: Duration = Duration::from_secs(1);
-/// How many times as long as a look the pause after it is, at the least.
+/// How many times as long as a look the pause after it is, up to the longest.
 const DISK_SHARE: u32 = 20;
+/// Longest pause between two looks: what a container writes meanwhile is not limited.
+const DISK_LONGEST: Duration = Duration::from_secs(10);
+/// Looks in a row after which a container ends whose disk use can't be counted.
+const DISK_FAILURES: u32 = 3;
+/// Pause between two looks whether programs of a container were killed for want of memory.
+const KILLS_LOOK: Duration = Duration::from_secs(1);
 /// How long output may outlive the last process: only somebody outside of the tree can hold it longer.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -100,6 +107,7 @@ pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
         ordered = stop_ordered(&orders) => ordered.map(|()| End::Stopped),
         _ = told_to_end.recv() => Ok(End::Failed("the shim of the container was killed by signal 15 (TERM)".into(), None)),
         reason = life.over_disk() => Ok(End::unhealthy(reason)),
+        never = life.log_kills() => match never {},
         never = exec::serve(&life.performer, life.folder.path()) => match never {},
         end = life.recipe() => end,
     };
@@ -113,25 +121,51 @@ pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
 }
 
 impl Life {
-    /// Waits until the container uses more disk than it may: says so.
+    /// Waits until the container uses more disk than it may, or its use can't be counted: says so.
     async fn over_disk(&self) -> String {
         let limit_mb = self.spec.recipe.resources.disk_mb;
         if limit_mb == 0 || !self.spec.plan.as_ref().is_some_and(|plan| plan.has(Wall::Disk)) {
             return pending().await;
         }
-        let folders = isolation::counted(self.folder.path());
+        let limit = limit_mb.saturating_mul(MIB);
+        let sees_all = self.spec.plan.as_ref().is_some_and(isolation::leaves_host);
+        let shim = rustix::process::getpid().as_raw_pid();
+        let counted = Counted::new(self.folder.path(), shim, sees_all);
+        let mut failures = 0;
         loop {
-            let (begun, folders) = (Instant::now(), folders.clone());
-            match tokio::task::spawn_blocking(move || isolation::used(&folders)).await {
-                Ok(Ok(bytes)) if bytes > limit_mb.saturating_mul(MIB) => {
-                    return format!("out of disk (limit {limit_mb} MiB)");
+            let (begun, counted) = (Instant::now(), counted.clone());
+            let used = tokio::task::spawn_blocking(move || counted.used(limit)).await;
+            match used.map_err(io::Error::other).flatten() {
+                Ok(bytes) if bytes > limit => return format!("out of disk (limit {limit_mb} MiB)"),
+                Ok(_) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    if failures >= DISK_FAILURES {
+                        return format!("its disk use can't be counted (limit {limit_mb} MiB): {error}");
+                    }
                 }
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => complain(&format!("cannot see how much disk is used: {error}")),
-                Err(error) => complain(&format!("cannot look how much disk is used: {error}")),
             }
-            // A container with very many files is looked through less often.
-            sleep(DISK_LOOK.max(begun.elapsed() * DISK_SHARE)).await;
+            // A container with very many files is counted less often.
+            sleep((begun.elapsed() * DISK_SHARE).clamp(DISK_LOOK, DISK_LONGEST)).await;
+        }
+    }
+
+    /// Logs each time that the kernel killed programs of the container for want of memory: its other programs may go on.
+    async fn log_kills(&self) -> Infallible {
+        let Some(plan) = self.spec.plan.as_ref().filter(|plan| plan.has(Wall::Memory)) else {
+            return pending().await;
+        };
+        let memory_mb = self.spec.recipe.resources.memory_mb;
+        let mut known = 0;
+        loop {
+            sleep(KILLS_LOOK).await;
+            let kills = plan.limits.kills();
+            if kills > known {
+                let line =
+                    format!("the kernel killed a program: {}, {kills} so far", out_of_memory(memory_mb));
+                self.log.write(Source::Err, std::iter::once(line.as_str()));
+            }
+            known = kills;
         }
     }
 
@@ -239,7 +273,7 @@ impl Life {
     async fn probe(&self, monitor: &Action) -> Option<String> {
         let output = Rc::new(RefCell::new(VecDeque::new()));
         let sink = Sink::Tail(Rc::clone(&output));
-        let scope = Scope { interrupt: CancellationToken::new(), begun: None, sink };
+        let scope = Scope::of_probe(sink);
         let failure = self.performer.limited(monitor, PROBE_LIMIT, &scope).await.err();
         let probe = Probe {
             at: clock::now(),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use schemas::Timestamp;
 use schemas::limits::cut;
 
-/// Longest line, in bytes; a longer one is cut.
+/// Longest line, in bytes. What programs write beyond that is split into several lines; another line is cut.
 pub(super) const LINE_BYTES: usize = 8 * 1024;
 /// Log files that are kept.
 const FILES: usize = 2;

@@ -42,6 +42,9 @@ use crate::{cgroup, opened, processes};
 /// shim's first line.
 pub(crate) const WITHOUT_HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 
+/// Size of the file of complaints at which it starts again, in bytes.
+const COMPLAINTS_BYTES: i64 = 64 * 1024;
+
 /// The first descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
@@ -197,5 +200,10 @@ fn orders() -> io::Result<pipe::Receiver> {
 
 /// Tells the executor what is wrong with the shim itself. If even that can't be written, there is nobody left to hear it.
 pub(crate) fn complain(what: &dyn Display) {
+    // What a container causes again and again must not fill the disk.
+    let is_full = rustix::fs::fstat(io::stderr()).is_ok_and(|found| found.st_size > COMPLAINTS_BYTES);
+    if is_full {
+        rustix::fs::ftruncate(io::stderr(), 0).ok();
+    }
     writeln!(io::stderr(), "{what}").ok();
 }

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::net::unix::pipe::Receiver;
+use tokio::time::{Instant, timeout_at};
 
 use schemas::limits::PROBE_OUTPUT_LINES;
 
@@ -15,6 +17,10 @@ use crate::clock;
 
 /// Bytes that are read at once: what a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
+/// Time for which what a program wrote waits for the end of its line, counted from the first byte.
+const PARTIAL: Duration = Duration::from_secs(1);
+/// Most bytes of a character of UTF-8.
+const CHARACTER_BYTES: usize = 4;
 /// Reads in a row before others get their turn.
 const READS: usize = 16;
 
@@ -61,10 +67,14 @@ pub(super) struct Output {
     line: RefCell<Line>,
 }
 
-/// A line that has no end yet. What is too long is dropped as it comes.
+/// A line that has no end yet.
 #[derive(Default)]
 struct Line {
     bytes: Vec<u8>,
+    /// When it began, or what there is of it; `None` if there is nothing.
+    since: Option<Instant>,
+    /// Whether its begin was passed on as a line of its own.
+    in_pieces: bool,
 }
 
 impl Output {
@@ -73,10 +83,22 @@ impl Output {
         Ok(Self { pipe: Receiver::from_owned_fd(pipe)?, source, sink, line: RefCell::default() })
     }
 
-    /// Copies until nobody holds the other end.
+    /// Copies until nobody holds the other end. What a program writes without a line end is a line of its own after `PARTIAL`.
     pub(super) async fn copy(&self) -> io::Result<()> {
         loop {
-            self.pipe.readable().await?;
+            let due = self.line.borrow().since.map(|since| since + PARTIAL);
+            let readable = async {
+                match due {
+                    Some(due) => timeout_at(due, self.pipe.readable()).await.ok(),
+                    None => Some(self.pipe.readable().await),
+                }
+            };
+            let Some(readable) = readable.await else {
+                let rest = self.line.borrow_mut().begun();
+                self.write(&rest);
+                continue;
+            };
+            readable?;
             match self.read(|bytes| self.pipe.try_read(bytes)) {
                 // There is more, and this stream had its turn.
                 Ok(true) => tokio::task::yield_now().await,
@@ -125,30 +147,67 @@ impl Output {
 }
 
 impl Line {
-    /// The lines that end in `bytes`.
+    /// The lines that end in `bytes`, and the pieces of one that is too long.
     fn split(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = vec![];
-        let mut parts = bytes.split(|&byte| byte == b'\n').peekable();
-        while let Some(part) = parts.next() {
-            // One byte more than fits tells the log that there was more.
-            let room = (LINE_BYTES + 1).saturating_sub(self.bytes.len());
-            self.bytes.extend(&part[..part.len().min(room)]);
-            if parts.peek().is_some() {
-                lines.push(self.take());
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
+            for piece in text.chunks(LINE_BYTES) {
+                self.bytes.extend(piece);
+                while self.bytes.len() > LINE_BYTES {
+                    let whole = whole_characters(&self.bytes[..LINE_BYTES]);
+                    lines.push(self.take(whole));
+                }
             }
+            if ends {
+                let is_rest_of_piece = std::mem::take(&mut self.in_pieces) && self.bytes.is_empty();
+                if !is_rest_of_piece {
+                    let text = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes).len();
+                    lines.push(self.take(text));
+                }
+                self.bytes.clear();
+                (self.in_pieces, self.since) = (false, None);
+            }
+        }
+        if !self.bytes.is_empty() {
+            self.since.get_or_insert_with(Instant::now);
         }
         lines
     }
 
-    /// What has no end, as a line.
-    fn rest(&mut self) -> Vec<String> {
-        if self.bytes.is_empty() { vec![] } else { vec![self.take()] }
+    /// What has no end yet, as a line, without the character that is only there in part.
+    fn begun(&mut self) -> Vec<String> {
+        let whole = whole_characters(&self.bytes);
+        self.since = (whole < self.bytes.len()).then(Instant::now);
+        vec![self.take(whole)]
     }
 
-    fn take(&mut self) -> String {
-        let bytes = std::mem::take(&mut self.bytes);
-        let text = String::from_utf8_lossy(bytes.strip_suffix(b"\r").unwrap_or(&bytes));
-        text.into_owned()
+    /// What has no end, as a line.
+    fn rest(&mut self) -> Vec<String> {
+        let all = self.bytes.len();
+        if all == 0 { vec![] } else { vec![self.take(all)] }
+    }
+
+    /// So many bytes, as text.
+    fn take(&mut self, count: usize) -> String {
+        self.in_pieces = true;
+        String::from_utf8_lossy(&self.bytes.drain(..count).collect::<Vec<_>>()).into_owned()
+    }
+}
+
+/// Returns how many bytes there are before a character that begins at the end of `bytes` and doesn't end there; all of them if there
+/// is none.
+fn whole_characters(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(CHARACTER_BYTES)..]) {
+        Ok(_) => bytes.len(),
+        Err(_) => {
+            let begins = |at: &usize| bytes[*at] & 0b1100_0000 == 0b1100_0000;
+            let last = (bytes.len().saturating_sub(CHARACTER_BYTES - 1)..bytes.len()).rev().find(begins);
+            let is_cut = |at: &usize| {
+                std::str::from_utf8(&bytes[*at..]).is_err_and(|error| error.error_len().is_none())
+            };
+            last.filter(is_cut).filter(|at| *at > 0).unwrap_or(bytes.len())
+        }
     }
 }
 
@@ -163,8 +222,43 @@ mod tests {
         assert_eq!(line.split(b"e\ntwo\r\n\nthr"), ["one", "two", ""]);
         assert_eq!(line.rest(), ["thr"]);
         assert_eq!(line.rest(), Vec::<String>::new());
-        assert_eq!(line.split(&[b'x'; 3 * LINE_BYTES]), Vec::<String>::new());
-        assert_eq!(line.split(b"y\nz\n").iter().map(String::len).collect::<Vec<_>>(), [LINE_BYTES + 1, 1]);
         assert_eq!(line.split(b"\xff\n"), ["\u{fffd}"]);
+    }
+
+    #[test]
+    fn long_line_arrives_whole_in_pieces() {
+        let long = "\u{e4}x\u{20ac}".repeat(5 * LINE_BYTES / 3);
+        for chunk in [1, 7, 4096, LINE_BYTES, READ_BYTES] {
+            let mut line = Line::default();
+            let text = format!("{long}\nnext\n");
+            let lines: Vec<String> =
+                text.as_bytes().chunks(chunk).flat_map(|part| line.split(part)).collect();
+            let (next, pieces) = lines.split_last().unwrap();
+            assert_eq!((next.as_str(), pieces.concat().as_str()), ("next", long.as_str()));
+            assert!(pieces.iter().all(|piece| piece.len() <= LINE_BYTES && piece.len() > LINE_BYTES - 4
+                || piece == pieces.last().unwrap()));
+        }
+        let mut line = Line::default();
+        let exact = line.split(&[b'x'; 2 * LINE_BYTES]);
+        assert_eq!(exact.len(), 1);
+        assert_eq!(line.split(b"\n").len(), 1);
+        assert_eq!(line.split(b"\nz\n"), ["", "z"]);
+    }
+
+    #[test]
+    fn begun_line_is_passed_on_once() {
+        let mut line = Line::default();
+        assert_eq!(line.split("half \u{e4}".as_bytes()), Vec::<String>::new());
+        assert_eq!(line.begun(), ["half \u{e4}"]);
+        assert_eq!(
+            line.split(b"\nnext\n"),
+            ["next"],
+            "the end of a line that was passed on is no empty line"
+        );
+        assert_eq!(line.split(&"b\u{e4}".as_bytes()[..2]), Vec::<String>::new());
+        assert_eq!(line.begun(), ["b"]);
+        assert_eq!(line.split(&["\u{e4}".as_bytes()[1]]), Vec::<String>::new());
+        assert_eq!(line.split(b" more\n"), ["\u{e4} more"]);
+        assert_eq!(line.split(b"\n"), [""]);
     }
 }

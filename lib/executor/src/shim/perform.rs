@@ -100,22 +100,29 @@ pub(super) struct Scope<'a> {
     pub(super) begun: Option<&'a Notify>,
     /// Where its output goes.
     pub(super) sink: Sink,
+    /// Whether what its programs leave running is killed when they end.
+    pub(super) leaves_nothing: bool,
 }
 
 impl<'a> Scope<'a> {
     /// A scope of its own.
     pub(super) fn new(begun: Option<&'a Notify>, sink: Sink) -> Self {
-        Self { interrupt: CancellationToken::new(), begun, sink }
+        Self { interrupt: CancellationToken::new(), begun, sink, leaves_nothing: false }
+    }
+
+    /// The scope of a probe.
+    pub(super) fn of_probe(sink: Sink) -> Self {
+        Self { leaves_nothing: true, ..Self::new(None, sink) }
     }
 
     /// A scope within this one that can be ended alone.
     fn within(&self) -> Self {
-        Self { interrupt: self.interrupt.child_token(), begun: self.begun, sink: self.sink.clone() }
+        Self { interrupt: self.interrupt.child_token(), sink: self.sink.clone(), ..*self }
     }
 
     /// The same with its lines told as this, unless that is empty.
     pub(super) fn told_as(&self, label: &str) -> Self {
-        Self { interrupt: self.interrupt.clone(), begun: self.begun, sink: self.sink.told_as(label) }
+        Self { interrupt: self.interrupt.clone(), sink: self.sink.told_as(label), ..*self }
     }
 }
 
@@ -283,6 +290,10 @@ impl Performer {
         };
         if end.is_none() {
             self.end(program.pid, Signal::TERM).await;
+        }
+        if scope.leaves_nothing {
+            let shim = rustix::process::getpid().as_raw_pid();
+            signal_all(&processes::left_by(shim, program.pid), Signal::KILL);
         }
         for output in &program.outputs {
             if let Err(error) = output.drain() {

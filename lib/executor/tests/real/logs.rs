@@ -72,15 +72,29 @@ async fn the_oldest_is_rotated_away_and_offsets_go_on() {
 }
 
 #[tokio::test]
-async fn a_long_line_is_cut_and_the_rest_dropped() {
+async fn long_line_arrives_whole_in_pieces() {
     let mut cell = Cell::new().await;
-    let guid = cell.run(task(sh("head -c 100000 /dev/zero | tr '\\0' x; echo; echo next")));
+    let guid = cell.run(task(sh("head -c 1200000 /dev/zero | tr '\\0' x; echo; echo next")));
     cell.completed(guid).await;
-    let log = cell.log(guid).await;
-    assert_eq!(log.len(), 2);
-    assert_eq!(log[0].len(), "OUT ".len() + 8 * 1024);
-    assert!(log[0].ends_with(" (truncated)"));
-    assert_eq!(log[1], "OUT next");
+    let (mut lines, mut from) = (vec![], 0);
+    while let chunk = cell.executor.logs(guid, from, usize::MAX).await.unwrap()
+        && !chunk.text.is_empty()
+    {
+        from = chunk.next;
+        lines.extend(chunk.text.lines().map(|line| line.split_once(" OUT ").unwrap().1.to_owned()));
+    }
+    assert_eq!(lines.pop().unwrap(), "next");
+    assert!(lines.iter().all(|piece| piece.len() <= 8 * 1024));
+    assert!(lines.concat() == "x".repeat(1_200_000));
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn output_without_a_line_end_is_shown_while_the_program_runs() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("printf 'Listening on 8080 ...'; exec sleep 1000")));
+    cell.says(guid, "Listening on 8080 ...").await;
+    cell.running(guid).await;
     cell.end().await;
 }
 

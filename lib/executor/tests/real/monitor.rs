@@ -85,6 +85,22 @@ async fn what_the_monitor_found_out_is_known_while_it_probes_and_survives_the_re
 }
 
 #[tokio::test]
+async fn programs_that_a_monitor_leaves_running_end_with_it() {
+    let mut cell = Cell::new().await;
+    let monitor = sh("sleep 5550 & echo >>probes; test $(wc -l <probes) -gt 20");
+    let guid = cell.run(Recipe { monitor: Some(monitor), ..lrp(sh("sleep 5551 & exec sleep 60")) });
+    cell.running(guid).await;
+    let running = |name: &str| {
+        let lines =
+            processes_of(guid).into_iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")));
+        lines.filter(|line| line.as_ref().is_ok_and(|line| line.contains(name))).count()
+    };
+    assert!(running("5550") <= 1, "{} of 21 are left", running("5550"));
+    assert_eq!(running("5551"), 1, "what the action started stays");
+    cell.end().await;
+}
+
+#[tokio::test]
 async fn an_action_that_fails_needs_no_monitor_to_say_so() {
     let mut cell = Cell::new().await;
     let recipe = Recipe { monitor: Some(sh("exit 0")), ..lrp(sh("sleep 0.2; exit 5")) };
