@@ -5,6 +5,7 @@ mod actions;
 mod adoption;
 mod exec;
 mod groups;
+mod hostile;
 mod images;
 mod isolation;
 mod kills;
