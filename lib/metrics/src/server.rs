@@ -1,10 +1,10 @@
 //! The page over HTTP. Anybody who reaches the address may read it; it holds nothing secret.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,20 +13,24 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::task::{AbortHandle, yield_now};
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
 
 use crate::page::{Page, Probed};
 
-/// Connections at once; who comes then waits.
+/// Most connections that are open at once.
 const CONNECTIONS: usize = 64;
-/// How long a connection may say nothing.
-const IDLE: Duration = Duration::from_secs(90);
-/// The pause after a connection that could not be taken.
+/// Time limit for the head of a request.
+const HEAD: Duration = Duration::from_secs(2);
+/// Time limit for a connection as a whole.
+const WHOLE: Duration = Duration::from_secs(30);
+/// The pause after a connection that could not be accepted.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// What is said in which form.
@@ -57,12 +61,7 @@ pub async fn serve(page: Page, address: SocketAddr) -> Result<SocketAddr, BindEr
         .route("/livez", get(live))
         .route("/readyz", get(ready))
         .with_state(page);
-    let limited = Limited { listener, room: Arc::new(Semaphore::new(CONNECTIONS)) };
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(limited, routes).await {
-            tracing::error!(%error, "metrics are served no more");
-        }
-    });
+    tokio::spawn(accept(listener, routes));
     Ok(bound)
 }
 
@@ -85,78 +84,59 @@ fn probed(what: &str, Probed { wrong }: Probed) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], format!("{text}\n")).into_response()
 }
 
-/// Takes no more connections than there is room for.
-struct Limited {
-    listener: TcpListener,
-    room: Arc<Semaphore>,
+/// The connections that are open, oldest first.
+#[derive(Default)]
+struct Connections(VecDeque<Connection>);
+
+struct Connection {
+    task: AbortHandle,
+    /// Set when the head of the request is complete.
+    has_request: Arc<AtomicBool>,
 }
 
-impl Listener for Limited {
-    type Io = Connection;
-    type Addr = SocketAddr;
+impl Connections {
+    /// Serves one request on a new connection. If [`CONNECTIONS`] are open, the oldest one without a complete request is
+    /// closed for it; if all of them have one, the new connection is closed.
+    fn open(&mut self, stream: TcpStream, routes: &Router) {
+        self.0.retain(|open| !open.task.is_finished());
+        if self.0.len() >= CONNECTIONS {
+            let idle = self.0.iter().position(|open| !open.has_request.load(Ordering::Relaxed));
+            let Some(closed) = idle.and_then(|idle| self.0.remove(idle)) else { return };
+            closed.task.abort();
+        }
+        let has_request = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(serve_one(stream, routes.clone(), Arc::clone(&has_request))).abort_handle();
+        self.0.push_back(Connection { task, has_request });
+    }
+}
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        loop {
-            let room = Arc::clone(&self.room).acquire_owned().await.expect("nobody closes it");
-            match self.listener.accept().await {
-                Ok((stream, from)) => {
-                    let idle = Box::pin(sleep(IDLE));
-                    return (Connection { stream, idle, _room: room }, from);
-                }
-                // As when the program has too many files open: that passes.
-                Err(error) => {
-                    tracing::debug!(%error, "a connection is not taken");
-                    sleep(AGAIN).await;
-                }
+async fn serve_one(stream: TcpStream, routes: Router, has_request: Arc<AtomicBool>) {
+    let service = service_fn(move |request| {
+        has_request.store(true, Ordering::Relaxed);
+        routes.clone().oneshot(request)
+    });
+    let mut http = http1::Builder::new();
+    // One request for each connection: an idle connection keeps no probe waiting.
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+    match timeout(WHOLE, http.serve_connection(TokioIo::new(stream), service)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics ends"),
+        Err(_) => tracing::debug!("a connection for metrics is closed: it took longer than {WHOLE:?}"),
+    }
+}
+
+async fn accept(listener: TcpListener, routes: Router) {
+    let mut connections = Connections::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => connections.open(stream, &routes),
+            // As when the program has too many files open: that passes.
+            Err(error) => {
+                tracing::debug!(%error, "a connection for metrics is not accepted");
+                sleep(AGAIN).await;
             }
         }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection, which ends when it says nothing for too long.
-struct Connection {
-    stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    fn stream(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
-        Pin::new(&mut self.get_mut().stream)
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = self.as_mut().stream().poll_read(cx, to);
-        if read.is_ready() {
-            let until = tokio::time::Instant::now() + IDLE;
-            self.idle.as_mut().reset(until);
-            return read;
-        }
-        let over = self.idle.as_mut().poll(cx);
-        over.map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.stream().poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_shutdown(cx)
+        // Lets the new connection read its request before the next one is accepted, which may close it.
+        yield_now().await;
     }
 }

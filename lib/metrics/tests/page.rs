@@ -152,6 +152,29 @@ async fn probes_say_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn probe_is_answered_while_half_requests_hold_more_connections_than_there_is_room_for() {
+    let page = Page::new("1");
+    let address = serve(page, "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let mut half = vec![];
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n").await.unwrap();
+        half.push(stream);
+        if half.len() % 50 == 0 {
+            let probed = tokio::time::timeout(Duration::from_secs(60), get(address, "/livez")).await;
+            assert_eq!(probed.expect("it hangs behind half requests").0, "HTTP/1.1 200 OK");
+        }
+    }
+    let mut closed = 0;
+    for mut stream in half {
+        // Reset or at its end: a half request is never answered with a page.
+        let read = stream.read(&mut [0; 16]).await;
+        closed += usize::from(read.is_err() || read.is_ok_and(|bytes| bytes == 0));
+    }
+    assert_eq!(closed, 200);
+}
+
+#[tokio::test]
 async fn an_address_that_is_taken_is_told() {
     let taken = serve(Page::new("1"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let why = serve(Page::new("1"), taken).await.unwrap_err().to_string();
