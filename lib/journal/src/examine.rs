@@ -33,6 +33,8 @@ pub struct Examination {
     pub peers: Vec<Peer>,
     /// Its first and its last position; both 0 of an empty one.
     pub positions: (Position, Position),
+    /// Consumers of the stream: one for each program that follows the log.
+    pub consumers: usize,
     /// The bytes that it takes.
     pub bytes: u64,
     /// The bytes that it may take, if there is a limit.
@@ -119,6 +121,7 @@ pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Exami
         leader: cluster.as_ref().and_then(|cluster| cluster.leader.clone()),
         peers: peers.collect(),
         positions: (Position(state.first_sequence.min(position)), Position(position)),
+        consumers: state.consumer_count,
         bytes: state.bytes,
         most_bytes: u64::try_from(config.max_bytes).ok().filter(|most| *most > 0),
         server_time,

@@ -1,16 +1,18 @@
 //! The stream that holds the journal: how it is made, and what is refused because it could lose or rewrite history.
 
+use std::time::Duration;
+
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{
-    Compression, Config, DiscardPolicy, PersistenceMode, RetentionPolicy, State, StorageType,
+    Compression, Config, ConsumerLimits, DiscardPolicy, PersistenceMode, RetentionPolicy, State, StorageType,
 };
 use schemas::limits::ENTRY_BYTES;
 use schemas::subject::EVENT_ROOT;
 pub use schemas::subject::STREAM;
 
 use super::Durability;
-use crate::limits::DUPLICATE_WINDOW;
+use crate::limits::{CONSUMER_IDLE, DUPLICATE_WINDOW};
 use crate::monitor;
 
 /// What headers and subject add to an entry, in bytes, generously.
@@ -42,6 +44,18 @@ fn subjects() -> Vec<String> {
     vec![format!("{EVENT_ROOT}>")]
 }
 
+/// Consumers that nobody pulls from are removed, durable ones as well: a program that may follow the stream can't keep
+/// others out by consumers that it has left behind.
+const fn consumer_limits() -> ConsumerLimits {
+    ConsumerLimits { inactive_threshold: CONSUMER_IDLE, max_ack_pending: 0 }
+}
+
+/// The threshold of a stream after which it removes an inactive consumer, or `None` if it keeps durable ones.
+fn inactive_threshold(config: &Config) -> Option<Duration> {
+    let limits = config.consumer_limits.as_ref()?;
+    (!limits.inactive_threshold.is_zero()).then_some(limits.inactive_threshold)
+}
+
 /// The stream as we make it.
 pub(super) fn config(replicas: usize) -> Config {
     Config {
@@ -60,6 +74,7 @@ pub(super) fn config(replicas: usize) -> Config {
         deny_delete: true,
         deny_purge: true,
         allow_direct: true,
+        consumer_limits: Some(consumer_limits()),
         compression: Some(Compression::S2),
         ..Config::default()
     }
@@ -99,6 +114,10 @@ pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     refuse(config.subject_delete_marker_ttl.is_some_and(|ttl| !ttl.is_zero()), "it makes delete markers");
     refuse(config.allow_message_counter, "allow_msg_counter rewrites entries");
     refuse(config.allow_message_schedules, "allow_msg_schedules writes entries of its own");
+    refuse(
+        inactive_threshold(config).is_some_and(|threshold| threshold < CONSUMER_IDLE),
+        "consumer_limits.inactive_threshold is below 60 s, which followers need",
+    );
     refuse(!config.allow_direct, "allow_direct isn't set");
     let room = ENTRY_BYTES + ENVELOPE_BYTES;
     let small = |limit: i32| usize::try_from(limit).is_ok_and(|limit| limit > 0 && limit < room);
@@ -177,6 +196,10 @@ pub(super) fn differences(config: &Config) -> Vec<String> {
         limit("max_msgs", config.max_messages),
         other(config.max_consumers > 0, "max_consumers limits how many can follow it"),
         other(config.compression != ours.compression, "it isn't compressed by s2"),
+        other(
+            inactive_threshold(config).is_none(),
+            "consumer_limits.inactive_threshold isn't set: durable consumers stay until an admin deletes them",
+        ),
         other(config.duplicate_window != ours.duplicate_window, "duplicate_window isn't 30 s"),
     ];
     all.into_iter().flatten().collect()

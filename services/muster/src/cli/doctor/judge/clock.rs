@@ -116,6 +116,7 @@ mod tests {
             replicas: 1,
             leader: None,
             peers: vec![],
+            consumers: 1,
             positions: (Position(1), Position(7)),
             bytes: 0,
             most_bytes: None,

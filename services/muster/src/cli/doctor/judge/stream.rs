@@ -10,6 +10,10 @@ use super::{bytes, unknown};
 
 /// Of how much of a limit on storage is warned, and how much is too much, in parts of a hundred.
 const FILLS: (u64, u64) = (80, 95);
+/// Consumers of one stream that a server allows by default: beyond it no program can begin to follow the log.
+const CONSUMERS_ALLOWED: usize = 1_000;
+/// Consumers from which on doctor warns. A cluster needs one for each BBS, auctioneer and projector.
+const MANY_CONSUMERS: usize = 200;
 /// Of how little free disk is warned, and how little is too little, in bytes.
 const FREE: (u64, u64) = (1 << 30, 100 << 20);
 
@@ -62,6 +66,11 @@ fn made(stream: &Stream) -> Check {
         } else {
             check.advise("no service works with it so: change it as an admin (muster auth add FOLDER admin NAME, then nats stream edit MUSTER); what can't be changed takes an export and an import into a new stream")
         };
+    }
+    if seen.consumers >= MANY_CONSUMERS {
+        let found =
+            format!("{}: {} consumers of at most {CONSUMERS_ALLOWED}", journal::STREAM, seen.consumers);
+        return Check::warning("stream", found).advise("somebody makes consumers with a key that may follow the log: revoke it (muster auth revoke), or, as an admin, delete them (nats consumer report MUSTER)");
     }
     if !seen.differences.is_empty() {
         return Check::warning("stream", format!("{}: {}", journal::STREAM, seen.differences.join("; ")))
@@ -194,6 +203,7 @@ mod tests {
             leader: Some("a".into()),
             peers: vec![],
             positions: (Position(1), Position(7)),
+            consumers: 3,
             bytes: 3 << 20,
             most_bytes: None,
             server_time: None,
@@ -216,6 +226,8 @@ mod tests {
         assert_eq!(other.outcome, Outcome::Warning);
         let bad = made(&with(|seen| seen.problems = vec!["deny_delete isn't set".into()]));
         assert_eq!((bad.outcome, bad.advice.len()), (Outcome::Failed, 1));
+        let many = made(&with(|seen| seen.consumers = MANY_CONSUMERS));
+        assert!(many.outcome == Outcome::Warning && many.found.contains("200 consumers of at most 1000"));
         let lost = made(&with(|seen| seen.losses = vec!["entries were deleted".into()]));
         assert!(lost.outcome == Outcome::Failed && lost.advice[0].contains("restore"));
         assert_eq!(
