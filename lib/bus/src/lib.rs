@@ -6,6 +6,7 @@ pub mod attempt;
 mod frame;
 mod in_process;
 pub mod limits;
+mod log_limit;
 pub mod nats;
 mod over_nats;
 mod socket;
@@ -20,6 +21,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 
 pub use in_process::InProcess;
+pub use log_limit::{LogLimit, brief};
 pub use over_nats::Nats;
 pub use socket::Socket;
 pub use socket_server::{SocketError, SocketServer};
@@ -137,6 +139,9 @@ enum Ends {
     Socket(socket::Registration),
 }
 
+/// Messages that a consumer of the stream delivered to a subject of the bus.
+static ELSEWHERE: LogLimit = LogLimit::new();
+
 impl Subscription {
     /// The next message; None once the bus is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Incoming> {
@@ -148,7 +153,10 @@ impl Subscription {
                 if subject::matches(pattern, &message.subject) {
                     return Some(over_nats::incoming(message));
                 }
-                tracing::warn!(pattern, subject = %message.subject, "a message is dropped: it was not published here");
+                ELSEWHERE.log(|| {
+                    let subject = brief(&message.subject);
+                    tracing::warn!(pattern, subject, "a message is dropped: it was not published here");
+                });
             },
         }
     }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::limits::{API, CLIENT_QUEUE, RECONNECT, REFUSED_AGAIN, REMEMBERED_VIOLATIONS, SUBSCRIPTION_QUEUE};
-use crate::{BusError, check_inbox};
+use crate::{BusError, LogLimit, brief, check_inbox};
 
 /// How to reach a NATS server, and as whom.
 #[derive(Clone, Debug)]
@@ -384,6 +384,9 @@ impl Violations {
     }
 }
 
+static SLOW: LogLimit = LogLimit::new();
+static SERVER: LogLimit = LogLimit::new();
+
 /// Tells what happened to a connection.
 fn noted(name: &str, event: &Event, violations: &Violations) {
     match event {
@@ -392,13 +395,18 @@ fn noted(name: &str, event: &Event, violations: &Violations) {
         Event::LameDuckMode => tracing::info!(name, "the NATS server is about to stop"),
         Event::Draining | Event::Closed => tracing::debug!(name, %event, "NATS connection ends"),
         Event::SlowConsumer(subscription) => {
-            tracing::warn!(name, subscription, "messages dropped: a subscription isn't read fast enough");
+            SLOW.log(|| {
+                tracing::warn!(name, subscription, "messages dropped: a subscription isn't read fast enough");
+            });
         }
         Event::ServerError(error) => {
             if let Some((violation, text)) = Violation::of(error) {
                 violations.note(violation, text);
             }
-            tracing::error!(name, %error, "the NATS server reports an error");
+            SERVER.log(|| {
+                let error = brief(&error.to_string());
+                tracing::error!(name, %error, "the NATS server reports an error");
+            });
         }
         Event::ClientError(error) => tracing::warn!(name, %error, "NATS connection"),
     }

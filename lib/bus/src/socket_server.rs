@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::frame::{self, Frame, GREETING, Kind};
-use super::{AskError, BusError, InProcess, Incoming, subject};
+use super::{AskError, BusError, InProcess, Incoming, LogLimit, subject};
 use crate::limits::{SOCKET_ASKS, SOCKET_CONNECTIONS, SOCKET_HELLO, SOCKET_QUEUE, SOCKET_SUBSCRIPTIONS};
 
 /// Why a bus is not served over a Unix socket.
@@ -98,6 +98,10 @@ fn is_left_socket(path: &Path) -> io::Result<bool> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
 }
 
+static NO_CONNECTION: LogLimit = LogLimit::new();
+static TURNED_AWAY: LogLimit = LogLimit::new();
+static CLOSED: LogLimit = LogLimit::new();
+
 async fn accept(listener: UnixListener, bus: InProcess) {
     let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -106,19 +110,23 @@ async fn accept(listener: UnixListener, bus: InProcess) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "the bus's socket takes no connection");
+                NO_CONNECTION.log(|| tracing::warn!(%error, "the bus's socket takes no connection"));
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!("{SOCKET_CONNECTIONS} connections to the bus's socket: another is turned away");
+            TURNED_AWAY.log(|| {
+                tracing::warn!(
+                    "{SOCKET_CONNECTIONS} connections to the bus's socket: another is turned away"
+                );
+            });
             continue;
         };
         let bus = bus.clone();
         connections.spawn(async move {
             if let Err(error) = serve(stream, bus).await {
-                tracing::warn!(%error, "a connection to the bus's socket is closed");
+                CLOSED.log(|| tracing::warn!(%error, "a connection to the bus's socket is closed"));
             }
             drop(place);
         });
