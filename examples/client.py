@@ -30,7 +30,7 @@ NOT_NOW = {"Unavailable", "Overloaded"}
 
 
 class Client:
-    """One domain's client, by its name: both are in the subject of every command, where permissions can prove them."""
+    """One domain's client, by its name: both are in the subject of every request, where permissions can prove them."""
 
     def __init__(self, connection, domain, name):
         self.connection = connection
@@ -39,7 +39,7 @@ class Client:
 
     @classmethod
     async def connect(cls, url, domain, name):
-        # Answers come to an inbox of ours: by that our budget of queries is told from others'.
+        # Answers come to an inbox of ours: a server with permissions delivers to no other.
         inbox = f"muster.inbox.client.{domain}.{name}"
         connection = await nats.connect(url, inbox_prefix=inbox, max_reconnect_attempts=-1)
         return cls(connection, domain, name)
@@ -71,7 +71,7 @@ class Client:
 
     async def query(self, verb, **asked):
         """A query, as `instance.list`."""
-        return await self.ask(f"muster.query.{verb}", asked)
+        return await self.ask(f"muster.query.client.{self.domain}.{self.name}.{verb}", asked)
 
     async def rows(self, verb, **asked):
         """All rows of a list, page by page, all of the same position."""
@@ -88,7 +88,8 @@ class Client:
         while True:
             asked = {"after": after, "about": about, "wait_ms": 10_000}
             # The answer takes as long as it is told to wait.
-            page = await self.ask("muster.query.events.read", asked, timeout=15.0)
+            subject = f"muster.query.client.{self.domain}.{self.name}.events.read"
+            page = await self.ask(subject, asked, timeout=15.0)
             for recorded in page["entries"]:
                 # What no entry is (`unknown`) is told only where nothing is filtered.
                 for decision in recorded["entry"]["known"]["decisions"]:

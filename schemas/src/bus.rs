@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::caller::Caller;
 use crate::cluster::Role;
 use crate::fields::nearest;
 use crate::limits;
@@ -52,10 +53,10 @@ pub enum BusSubject {
     Elected(LeaderRole),
     /// `muster.alive.<role>`: a leader's or a standby's sign of life, for people.
     Alive(LeaderRole),
-    /// `muster.query.<noun>.<verb>`: a query.
-    Query(QueryVerb),
-    /// `muster.query-of.<bbs>.<noun>.<verb>`: a query that one BBS passes on to the one that holds what it is about.
-    QueryOf(ServiceId, QueryVerb),
+    /// `muster.query.<root>.<noun>.<verb>`: a query. The root names the caller.
+    Query(Caller, QueryVerb),
+    /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query that one BBS passes on to the one that holds its World snapshot.
+    QueryOf(ServiceId, Caller, QueryVerb),
 }
 
 /// What a client may ask for.
@@ -471,12 +472,6 @@ impl QueryVerb {
             Self::SchemaShow => ("schema", "show"),
         }
     }
-
-    /// The subject on which it is asked.
-    #[must_use]
-    pub fn subject(self) -> String {
-        BusSubject::Query(self).to_string()
-    }
 }
 
 impl BusSubject {
@@ -524,18 +519,31 @@ impl BusSubject {
             [ROOT, "alive", role] => {
                 find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
             }
-            [ROOT, "query", noun, verb] => {
-                let asked = format!("{noun}.{verb}");
-                find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked).map(Self::Query)
+            [ROOT, "query", ref asked @ ..] => {
+                let (caller, verb) = query(asked)?;
+                Ok(Self::Query(caller, verb))
             }
-            [ROOT, "query-of", bbs, noun, verb] => {
-                let asked = format!("{noun}.{verb}");
-                let verb = find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked);
-                Ok(Self::QueryOf(ServiceId::new(bbs).map_err(bad_name)?, verb?))
+            [ROOT, "query-of", bbs, ref asked @ ..] => {
+                let (caller, verb) = query(asked)?;
+                Ok(Self::QueryOf(ServiceId::new(bbs).map_err(bad_name)?, caller, verb))
             }
             _ => Err(bad_subject("subject", format!("{} is no subject of the bus", limits::cut(text, 100)))),
         }
     }
+}
+
+/// Reads the root, the noun and the verb of a query.
+fn query(tokens: &[&str]) -> Result<(Caller, QueryVerb), Refusal> {
+    let Some((caller, rest)) = Caller::split(tokens) else {
+        let problem = format!(
+            "{} does not start with the caller of the query: use muster.query.client.DOMAIN.CLIENT.NOUN.VERB, \
+             muster.query.operator.NAME.NOUN.VERB or muster.query.auditor.NAME.NOUN.VERB",
+            limits::cut(&tokens.join("."), 100)
+        );
+        return Err(bad_subject("subject", problem));
+    };
+    let verb = find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &rest.join("."))?;
+    Ok((caller.map_err(bad_name)?, verb))
 }
 
 fn noun_verb((noun, verb): (&str, &str)) -> String {
@@ -586,13 +594,13 @@ impl fmt::Display for BusSubject {
             Self::Beat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Elected(role) => write!(f, "{ROOT}.elected.{}", role.as_str()),
             Self::Alive(role) => write!(f, "{ROOT}.alive.{}", role.as_str()),
-            Self::Query(verb) => {
+            Self::Query(caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
-                write!(f, "{ROOT}.query.{noun}.{verb}")
+                write!(f, "{ROOT}.query.{caller}.{noun}.{verb}")
             }
-            Self::QueryOf(bbs, verb) => {
+            Self::QueryOf(bbs, caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
-                write!(f, "{ROOT}.query-of.{bbs}.{noun}.{verb}")
+                write!(f, "{ROOT}.query-of.{bbs}.{caller}.{noun}.{verb}")
             }
         }
     }
@@ -637,8 +645,8 @@ impl fmt::Display for BusPattern {
             Self::Elected => write!(f, "{ROOT}.elected.*"),
             Self::Beats(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Alive => write!(f, "{ROOT}.alive.*"),
-            Self::Queries => write!(f, "{ROOT}.query.*.*"),
-            Self::QueriesOf(bbs) => write!(f, "{ROOT}.query-of.{bbs}.*.*"),
+            Self::Queries => write!(f, "{ROOT}.query.>"),
+            Self::QueriesOf(bbs) => write!(f, "{ROOT}.query-of.{bbs}.>"),
         }
     }
 }
@@ -653,6 +661,8 @@ pub enum Inbox {
     Operator(ClientName),
     /// `muster.inbox.auditor.<auditor>`
     Auditor(ClientName),
+    /// `muster.inbox.gateway.<gateway>`
+    Gateway(ClientName),
     /// `muster.inbox.rep.<cell>`
     Rep(CellId),
     /// `muster.inbox.bbs.<id>`
@@ -676,6 +686,8 @@ pub enum InboxKind {
     Operator,
     /// An auditor's.
     Auditor,
+    /// A gateway's.
+    Gateway,
     /// A rep's.
     Rep,
     /// That of a BBS, for what it asks by the bus.
@@ -692,10 +704,11 @@ pub enum InboxKind {
 
 impl InboxKind {
     /// Every one of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Client,
         Self::Operator,
         Self::Auditor,
+        Self::Gateway,
         Self::Rep,
         Self::Bbs,
         Self::BbsWriter,
@@ -711,6 +724,7 @@ impl InboxKind {
             Self::Client => "client",
             Self::Operator => "operator",
             Self::Auditor => "auditor",
+            Self::Gateway => "gateway",
             Self::Rep => "rep",
             Self::Bbs => "bbs",
             Self::BbsWriter => "bbs-writer",
@@ -729,6 +743,7 @@ impl Inbox {
             Self::Client(..) => InboxKind::Client,
             Self::Operator(_) => InboxKind::Operator,
             Self::Auditor(_) => InboxKind::Auditor,
+            Self::Gateway(_) => InboxKind::Gateway,
             Self::Rep(_) => InboxKind::Rep,
             Self::Bbs(_) => InboxKind::Bbs,
             Self::BbsWriter(_) => InboxKind::BbsWriter,
@@ -744,7 +759,7 @@ impl fmt::Display for Inbox {
         write!(f, "{INBOX_ROOT}{}.", self.kind().as_str())?;
         match self {
             Self::Client(domain, client) => write!(f, "{domain}.{client}"),
-            Self::Operator(name) | Self::Auditor(name) => write!(f, "{name}"),
+            Self::Operator(name) | Self::Auditor(name) | Self::Gateway(name) => write!(f, "{name}"),
             Self::Rep(cell) => write!(f, "{cell}"),
             Self::Bbs(id)
             | Self::BbsWriter(id)

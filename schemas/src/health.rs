@@ -31,7 +31,7 @@ pub struct MonitorHealth {
     pub last: Vec<Probe>,
 }
 
-/// How a container is, as its cell knows it. `muster.query.instance.health`
+/// How a container is, as its cell knows it. `muster.query.<root>.instance.health`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerHealth {
     /// The container.

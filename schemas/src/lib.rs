@@ -25,6 +25,7 @@ pub mod action;
 pub mod actual;
 pub mod attributes;
 pub mod bus;
+pub mod caller;
 pub mod cause;
 pub mod cell;
 pub mod checksum;

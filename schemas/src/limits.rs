@@ -201,10 +201,14 @@ pub const FLIGHTS_OF_A_CLIENT: usize = 4;
 pub const BYTES_IN_FLIGHT: usize = 256 * 1024;
 /// Most commands of all clients and operators together that may wait for an answer at once.
 pub const COMMANDS_WAITING: usize = 32_768;
-/// Most messages of one service (reports, outcomes, queries of reps and of other BBSs) that may wait for an answer at once.
+/// Most messages of one service (reports of a rep, outcomes) that may wait for an answer at once.
 pub const SERVICE_MESSAGES_IN_FLIGHT: usize = 1_024;
 /// Most messages of all services together that may wait for an answer at once.
 pub const SERVICE_MESSAGES_WAITING: usize = 65_536;
+/// Most queries of one service that may wait for an answer at once.
+pub const SERVICE_QUERIES_IN_FLIGHT: usize = 256;
+/// Most queries of all services together that may wait for an answer at once.
+pub const SERVICE_QUERIES_WAITING: usize = 16_384;
 /// Most refusals of a BBS that wait to be sent.
 pub const REFUSALS_WAITING: usize = 65_536;
 /// Most entries that wait to be told on the feed: more are left out, and counted.

@@ -20,7 +20,7 @@
 //! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
 //! | `muster.elected.bbs`, `muster.elected.auctioneer` | [`Beat`] | |
 //! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`Alive`] | |
-//! | `muster.query.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
+//! | `muster.query.<root>.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
 
 use std::sync::Arc;
 use std::time::Duration;

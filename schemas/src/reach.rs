@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::bus::{INBOX_ROOT, Inbox, InboxKind, ROOT, RepVerb};
+use crate::caller::Caller;
 use crate::names::{CellId, ClientName, Domain};
 use crate::subject::EVENT_ROOT;
 
@@ -20,8 +21,8 @@ pub enum Reach {
     Orders(RepVerb),
     /// What auctioneers report.
     Auctioneers,
-    /// Every query.
-    Queries,
+    /// Every query of one caller.
+    Queries(Caller),
     /// Every query that one BBS passes on to another.
     QueriesOf,
     /// The journal.
@@ -40,7 +41,7 @@ impl fmt::Display for Reach {
             Self::Reports(cell) => write!(f, "{ROOT}.cell.{cell}.bbs.>"),
             Self::Orders(verb) => write!(f, "{ROOT}.cell.*.rep.{}", verb.as_str()),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.>"),
-            Self::Queries => write!(f, "{ROOT}.query.>"),
+            Self::Queries(caller) => write!(f, "{ROOT}.query.{caller}.>"),
             Self::QueriesOf => write!(f, "{ROOT}.query-of.>"),
             Self::Events => write!(f, "{EVENT_ROOT}>"),
             Self::Inbox(inbox) => write!(f, "{inbox}.>"),

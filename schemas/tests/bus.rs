@@ -6,10 +6,24 @@ use schemas::Code;
 use schemas::bus::{
     AuctioneerVerb, BusPattern, BusSubject, ClientVerb, LeaderRole, OperatorVerb, QueryVerb, RepVerb,
 };
+use schemas::caller::Caller;
 use schemas::names::{CellId, ClientName, Domain, ServiceId};
 
 fn name() -> impl Strategy<Value = String> {
     "[A-Za-z0-9_-]{1,20}"
+}
+
+fn any_caller() -> impl Strategy<Value = Caller> {
+    let client = || name().prop_map(|name| ClientName::new(&name).unwrap());
+    prop_oneof![
+        (name(), client()).prop_map(|(domain, name)| Caller::Client(Domain::new(&domain).unwrap(), name)),
+        client().prop_map(Caller::Operator),
+        client().prop_map(Caller::Auditor),
+        client().prop_map(Caller::Gateway),
+        name().prop_map(|cell| Caller::Rep(CellId::new(&cell).unwrap())),
+        Just(Caller::Auctioneer),
+        Just(Caller::Bbs),
+    ]
 }
 
 fn any_subject() -> impl Strategy<Value = BusSubject> {
@@ -32,9 +46,10 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Elected),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Alive),
-        select(&QueryVerb::ALL[..]).prop_map(BusSubject::Query),
-        (name(), select(&QueryVerb::ALL[..]))
-            .prop_map(|(bbs, verb)| BusSubject::QueryOf(ServiceId::new(&bbs).unwrap(), verb)),
+        (any_caller(), select(&QueryVerb::ALL[..]))
+            .prop_map(|(caller, verb)| BusSubject::Query(caller, verb)),
+        (name(), any_caller(), select(&QueryVerb::ALL[..]))
+            .prop_map(|(bbs, caller, verb)| BusSubject::QueryOf(ServiceId::new(&bbs).unwrap(), caller, verb)),
     ]
 }
 
@@ -50,13 +65,17 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
         BusSubject::Beat(role) => vec![BusPattern::Beats(*role)],
         BusSubject::Elected(_) => vec![BusPattern::Elected],
         BusSubject::Alive(_) => vec![BusPattern::Alive],
-        BusSubject::Query(_) => vec![BusPattern::Queries],
-        BusSubject::QueryOf(bbs, _) => vec![BusPattern::QueriesOf(bbs.clone())],
+        BusSubject::Query(..) => vec![BusPattern::Queries],
+        BusSubject::QueryOf(bbs, ..) => vec![BusPattern::QueriesOf(bbs.clone())],
     }
 }
 
 fn matches(pattern: &str, subject: &str) -> bool {
     let (pattern, subject): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), subject.split('.').collect());
+    if let Some((&">", before)) = pattern.split_last() {
+        return subject.len() > before.len()
+            && before.iter().zip(&subject).all(|(one, other)| *one == "*" || one == other);
+    }
     pattern.len() == subject.len()
         && pattern.iter().zip(&subject).all(|(one, other)| *one == "*" || one == other)
 }
@@ -85,14 +104,39 @@ proptest! {
 }
 
 #[test]
+fn caller_of_a_query_is_read_from_its_root_alone() {
+    let of = Caller::of_subject;
+    let client = Caller::Client(Domain::new("d").unwrap(), ClientName::new("operator").unwrap());
+    assert_eq!(of("muster.query.client.d.operator.lrp.burn"), Some(client.clone()));
+    assert_eq!(of("muster.query-of.b1.client.d.operator.lrp.list"), Some(client));
+    assert_eq!(of("muster.query.rep.c1"), Some(Caller::Rep(CellId::new("c1").unwrap())));
+    for text in [
+        "muster.query.lrp.list",
+        "muster.query.client.d",
+        "muster.client.d.n.lrp.desire",
+        "muster.query.rep.>",
+    ] {
+        assert_eq!(of(text), None, "{text}");
+    }
+}
+
+#[test]
 fn what_is_no_subject_is_refused_with_what_would_be_one() {
     let refusal = |text: &str| BusSubject::parse(text).unwrap_err();
-    for text in
-        ["", "muster", "muster.event.cluster", "muster.cell.c1", "muster.client.a.b.lrp", "x.query.lrp.list"]
-    {
+    for text in [
+        "",
+        "muster",
+        "muster.event.cluster",
+        "muster.cell.c1",
+        "muster.client.a.b.lrp",
+        "x.query.lrp.list",
+        "muster.query.lrp.list",
+    ] {
         assert_eq!(refusal(text).code, Code::InvalidRequest, "{text}");
     }
-    assert!(refusal("muster.query.lrp.lst").to_string().contains("did you mean lrp.list?"));
+    assert!(refusal("muster.query.bbs.lrp.lst").to_string().contains("did you mean lrp.list?"));
+    let old = refusal("muster.query.lrp.list").to_string();
+    assert!(old.contains("muster.query.client.DOMAIN.CLIENT.NOUN.VERB"), "{old}");
     assert!(refusal("muster.client.shop.me.cell.burn").to_string().contains("use one of lrp.desire, "));
     assert!(refusal("muster.cell.a*b.heartbeat").to_string().contains("is not a valid cell id"));
 }

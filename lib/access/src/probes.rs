@@ -51,6 +51,8 @@ pub fn everybody() -> Vec<Role> {
         Role::Auditor(named("b")),
         Role::Operator(named("o")),
         Role::Operator(named("p")),
+        Role::Gateway(named("g")),
+        Role::Gateway(named("h")),
         Role::Admin(named("s")),
     ]
 }

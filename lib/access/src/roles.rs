@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind, LeaderRole, QueryVerb, RepVerb};
+use schemas::caller::Caller;
 use schemas::feed::EVERYTHING;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::reach::Reach;
@@ -28,6 +29,8 @@ pub enum Role {
     Auditor(ClientName),
     /// Orders cells, and what else is of no domain.
     Operator(ClientName),
+    /// A program that serves the cluster over another protocol. It reads, without values of environments.
+    Gateway(ClientName),
     /// May change the stream itself, as the number of its replicas: nothing of Muster logs in so.
     Admin(ClientName),
     /// The server's own account: who is connected, how much is sent. It reaches nothing of Muster.
@@ -72,6 +75,17 @@ fn inboxes(kinds: &[InboxKind]) -> Vec<String> {
     kinds.iter().map(|kind| Reach::Inboxes(*kind).to_string()).collect()
 }
 
+/// The queries of one caller.
+fn queries(caller: Caller) -> String {
+    Reach::Queries(caller).to_string()
+}
+
+/// What a caller of queries publishes, subscribes to and answers; first what it publishes besides.
+fn asks(caller: Caller, more: &[String]) -> (Vec<String>, Vec<String>, bool) {
+    let inbox = format!("{INBOX_ROOT}{caller}.>");
+    ([more, &[queries(caller)]].concat(), vec![inbox, EVERYTHING.to_owned()], false)
+}
+
 /// What a leader and a standby of a role say of themselves.
 fn signs(role: LeaderRole) -> Vec<String> {
     [BusSubject::Beat(role), BusSubject::Elected(role), BusSubject::Alive(role)]
@@ -99,6 +113,7 @@ impl Role {
                 [
                     vec![Reach::Auctioneers.to_string(), Reach::Orders(RepVerb::Perform).to_string()],
                     signs(LeaderRole::Auctioneer),
+                    vec![queries(Caller::Auctioneer)],
                     reads_stream(),
                     follows_stream(),
                 ]
@@ -115,8 +130,8 @@ impl Role {
                 vec![
                     Reach::Reports(cell.clone()).to_string(),
                     BusSubject::Heartbeat(cell.clone()).to_string(),
-                    QueryVerb::CellRecords.subject(),
-                    QueryVerb::ClusterShow.subject(),
+                    Caller::Rep(cell.clone()).query(QueryVerb::CellRecords),
+                    Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow),
                 ],
                 vec![
                     BusPattern::Rep(cell.clone()).to_string(),
@@ -125,25 +140,19 @@ impl Role {
                 ],
                 true,
             ),
-            Self::Client(domain, name) => (
-                vec![Reach::Client(domain.clone(), name.clone()).to_string(), Reach::Queries.to_string()],
-                vec![inbox(Inbox::Client(domain.clone(), name.clone())), EVERYTHING.to_owned()],
-                false,
-            ),
+            Self::Client(domain, name) => {
+                let commands = Reach::Client(domain.clone(), name.clone());
+                asks(Caller::Client(domain.clone(), name.clone()), &[commands.to_string()])
+            }
             Self::Projector => {
                 ([reads_stream(), follows_stream()].concat(), inboxes(&[InboxKind::Projector]), false)
             }
-            Self::Auditor(name) => (
-                [vec![Reach::Queries.to_string()], reads_stream()].concat(),
-                vec![inbox(Inbox::Auditor(name.clone())), EVERYTHING.to_owned()],
-                false,
-            ),
-            Self::Operator(name) => (
-                [vec![Reach::Operator(name.clone()).to_string(), Reach::Queries.to_string()], reads_stream()]
-                    .concat(),
-                vec![inbox(Inbox::Operator(name.clone())), EVERYTHING.to_owned()],
-                false,
-            ),
+            Self::Auditor(name) => asks(Caller::Auditor(name.clone()), &reads_stream()),
+            Self::Operator(name) => {
+                let commands = vec![Reach::Operator(name.clone()).to_string()];
+                asks(Caller::Operator(name.clone()), &[commands, reads_stream()].concat())
+            }
+            Self::Gateway(name) => asks(Caller::Gateway(name.clone()), &[]),
             Self::Admin(name) => {
                 (vec!["$JS.API.>".to_owned()], vec![format!("{INBOX_ROOT}admin.{name}.>")], false)
             }
@@ -177,6 +186,7 @@ fn bbs_publishes() -> Vec<String> {
         InboxKind::Client,
         InboxKind::Operator,
         InboxKind::Auditor,
+        InboxKind::Gateway,
         InboxKind::Rep,
         InboxKind::Bbs,
         InboxKind::Auctioneer,
@@ -184,7 +194,7 @@ fn bbs_publishes() -> Vec<String> {
     [
         orders.map(|verb| Reach::Orders(verb).to_string()).to_vec(),
         signs(LeaderRole::Bbs),
-        vec![Reach::QueriesOf.to_string(), EVERYTHING.to_owned()],
+        vec![queries(Caller::Bbs), Reach::QueriesOf.to_string(), EVERYTHING.to_owned()],
         inboxes(&answered),
         reads_stream(),
     ]
@@ -214,7 +224,7 @@ fn bbs_subscribes() -> Vec<String> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no role: use bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, \
-     admin NAME or system, with names of A-Z a-z 0-9 _ -"
+     gateway NAME, admin NAME or system, with names of A-Z a-z 0-9 _ -"
 )]
 pub struct NoRole(pub String);
 
@@ -237,6 +247,7 @@ impl FromStr for Role {
                 .map(|(domain, name)| Self::Client(domain, name)),
             ["auditor", name] => ClientName::new(name).ok().map(Self::Auditor),
             ["operator", name] => ClientName::new(name).ok().map(Self::Operator),
+            ["gateway", name] => ClientName::new(name).ok().map(Self::Gateway),
             ["admin", name] => ClientName::new(name).ok().map(Self::Admin),
             _ => None,
         };
@@ -256,6 +267,7 @@ impl fmt::Display for Role {
             Self::Client(domain, name) => write!(f, "client {domain} {name}"),
             Self::Auditor(name) => write!(f, "auditor {name}"),
             Self::Operator(name) => write!(f, "operator {name}"),
+            Self::Gateway(name) => write!(f, "gateway {name}"),
             Self::Admin(name) => write!(f, "admin {name}"),
         }
     }

@@ -290,7 +290,9 @@ impl Store {
             }
             Role::Rep(cell) => Some(format!("MUSTER_CELL={cell}\n")),
             Role::Client(domain, name) => Some(format!("MUSTER_DOMAIN={domain}\nMUSTER_CLIENT={name}\n")),
-            Role::Operator(name) | Role::Auditor(name) => Some(format!("MUSTER_CLIENT={name}\n")),
+            Role::Operator(name) | Role::Auditor(name) | Role::Gateway(name) => {
+                Some(format!("MUSTER_CLIENT={name}\n"))
+            }
             Role::BbsWriter | Role::Auctioneer | Role::Projector | Role::Admin(_) | Role::System => None,
         };
         text.push_str(&more.unwrap_or_default());

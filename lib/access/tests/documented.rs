@@ -7,7 +7,7 @@ use std::path::Path;
 use access::{Rights, Role};
 
 /// Every role, with the names that the documentation gives.
-const ROLES: [&str; 10] = [
+const ROLES: [&str; 11] = [
     "bbs-writer",
     "bbs",
     "auctioneer",
@@ -15,6 +15,7 @@ const ROLES: [&str; 10] = [
     "client d n",
     "operator n",
     "auditor n",
+    "gateway n",
     "projector",
     "admin n",
     "system",

@@ -6,6 +6,7 @@ use access::probes::{Probe, everybody, probes};
 use access::{Role, User, server};
 use proptest::prelude::*;
 use schemas::bus::{BusSubject, ClientVerb, INBOX_ROOT, InboxKind, OperatorVerb, QueryVerb, RepVerb};
+use schemas::caller::Caller;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::subject::Subject;
 
@@ -15,6 +16,23 @@ fn may(role: &Role, subject: &str) -> bool {
 
 fn hears(role: &Role, pattern: &str) -> bool {
     role.rights().unwrap().subscribes.iter().any(|right| covers(right, pattern))
+}
+
+/// Returns each role that sends queries, with the caller in their subjects.
+fn callers() -> impl Iterator<Item = (Role, Caller)> {
+    everybody().into_iter().filter_map(|role| {
+        let caller = match role.clone() {
+            Role::Client(domain, name) => Caller::Client(domain, name),
+            Role::Operator(name) => Caller::Operator(name),
+            Role::Auditor(name) => Caller::Auditor(name),
+            Role::Gateway(name) => Caller::Gateway(name),
+            Role::Rep(cell) => Caller::Rep(cell),
+            Role::Auctioneer => Caller::Auctioneer,
+            Role::Bbs => Caller::Bbs,
+            Role::BbsWriter | Role::Projector | Role::Admin(_) | Role::System => return None,
+        };
+        Some((role, caller))
+    })
 }
 
 #[test]
@@ -80,8 +98,13 @@ fn every_order_and_every_command_is_somebodys_to_give() {
             everybody().iter().filter(|role| may(role, &command)).map(Role::to_string).collect();
         assert_eq!(givers, ["operator o"], "{command}");
     }
-    for verb in QueryVerb::ALL {
-        assert!(hears(&Role::Bbs, &verb.subject()), "{verb:?}");
+    for (verb, (role, caller)) in QueryVerb::ALL.iter().flat_map(|verb| callers().map(|of| (*verb, of))) {
+        let query = caller.query(verb);
+        assert!(hears(&Role::Bbs, &query), "{query}");
+        let askers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &query)).collect();
+        let granted = !matches!(caller, Caller::Rep(_))
+            || [QueryVerb::CellRecords, QueryVerb::ClusterShow].contains(&verb);
+        assert_eq!(askers, Vec::from_iter(granted.then_some(role)), "{query}");
     }
 }
 
@@ -92,11 +115,10 @@ fn an_inbox_is_one_roles_and_a_bbs_may_answer_who_may_ask_it() {
         let hear = everybody().into_iter().filter(|role| hears(role, &all)).count();
         assert!(hear <= 1, "{kind:?} is heard by {hear} roles");
     }
-    for role in everybody().iter().filter(|role| may(role, &QueryVerb::CellRecords.subject())) {
-        let inboxes = role.rights().unwrap().subscribes.into_iter().filter(|one| one.starts_with(INBOX_ROOT));
-        let inboxes: Vec<String> = inboxes.collect();
-        assert_eq!(inboxes.len(), 1, "{role}");
-        assert!(may(&Role::Bbs, &example(&inboxes[0])), "{role} asks and gets no answer");
+    for (role, caller) in callers() {
+        let inbox = format!("{INBOX_ROOT}{caller}.>");
+        assert!(role.rights().unwrap().subscribes.contains(&inbox), "{role} does not subscribe to {inbox}");
+        assert!(may(&Role::Bbs, &example(&inbox)), "{role} asks and gets no answer");
     }
 }
 
@@ -143,7 +165,7 @@ proptest! {
     #[test]
     fn a_role_is_read_as_it_is_written(one in "[A-Za-z0-9_-]{1,128}", other in "[A-Za-z0-9_-]{1,128}") {
         for text in [format!("rep {one}"), format!("client {one} {other}"), format!("operator {one}"), format!("auditor {one}"),
-                     format!("admin {one}")] {
+                     format!("admin {one}"), format!("gateway {one}")] {
             let role: Role = text.parse().unwrap();
             prop_assert_eq!(role.to_string(), text);
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bus::Bus;
 use schemas::Position;
-use schemas::bus::Inbox;
+use schemas::bus::{Inbox, QueryVerb};
+use schemas::caller::Caller;
 use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
 use schemas::query::AsOf;
@@ -27,6 +28,8 @@ pub struct Client {
     pub(crate) domain: Domain,
     pub(crate) name: ClientName,
     pub(crate) patience: Duration,
+    /// The caller in the subjects of its queries.
+    caller: Caller,
     /// As of which moment it asks; none: of now.
     past: Option<Arc<Mutex<AsOf>>>,
     terms: Terms,
@@ -91,8 +94,9 @@ impl IntoFuture for Connect {
             let Self { target, domain, name, inbox } = self;
             let inbox = inbox.unwrap_or_else(|| Inbox::Client(domain.clone(), name.clone()));
             let bus = target.connect(&inbox).await?;
+            let caller = Caller::with_inbox(&inbox);
             let line = Line::new(bus, Some((target, inbox)))?;
-            Ok(Client { line, domain, name, patience: PATIENCE, past: None, terms: Terms::default() })
+            Ok(Client::new(line, domain, name).asking_as(caller))
         })
     }
 }
@@ -109,8 +113,24 @@ impl Client {
     /// # Errors
     /// The operating system gives no randomness for request ids.
     pub fn over(bus: Bus, domain: Domain, name: ClientName) -> Result<Self, Error> {
-        let line = Line::new(bus, None)?;
-        Ok(Self { line, domain, name, patience: PATIENCE, past: None, terms: Terms::default() })
+        Ok(Self::new(Line::new(bus, None)?, domain, name))
+    }
+
+    fn new(line: Arc<Line>, domain: Domain, name: ClientName) -> Self {
+        let caller = Caller::Client(domain.clone(), name.clone());
+        Self { line, domain, name, patience: PATIENCE, caller, past: None, terms: Terms::default() }
+    }
+
+    /// Returns the same client with another caller in the subjects of its queries. Default: a client of its domain
+    /// and name. `None` changes nothing.
+    #[must_use]
+    pub fn asking_as(self, caller: Option<Caller>) -> Self {
+        Self { caller: caller.unwrap_or(self.caller), ..self }
+    }
+
+    /// Returns the subject of a query.
+    pub(crate) fn query(&self, verb: QueryVerb) -> String {
+        self.caller.query(verb)
     }
 
     /// The same client for another domain.

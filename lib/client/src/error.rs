@@ -80,7 +80,7 @@ fn whole_millis(time: Duration) -> Duration {
 pub(crate) fn unanswered(subject: &str, error: AskError) -> Error {
     match error {
         AskError::NoResponder(_) => {
-            let query = matches!(BusSubject::parse(subject), Ok(BusSubject::Query(_)));
+            let query = matches!(BusSubject::parse(subject), Ok(BusSubject::Query(..)));
             let who = if query { "no BBS runs" } else { "no BBS leads" };
             Error::Unreachable(format!("nobody answers on {subject}: {who} there at present"))
         }

@@ -158,7 +158,7 @@ impl Events {
             let answer = self
                 .client
                 .line
-                .ask_once(&Query::EventsRead.subject(), question.clone(), POLL + POLL_GRACE)
+                .ask_once(&self.client.query(Query::EventsRead), question.clone(), POLL + POLL_GRACE)
                 .await;
             let error = match answer {
                 Ok(page) if warned => {

@@ -150,6 +150,6 @@ impl LogReader {
             Whose::Task(id) => (Query::TaskLogs, id),
         };
         let question = ReadLogs { id: id.clone(), from: self.from, limit: Some(LOG_BYTES), previous };
-        self.client.line.ask(&query.subject(), &question, self.client.patience).await
+        self.client.line.ask(&self.client.query(query), &question, self.client.patience).await
     }
 }

@@ -159,7 +159,7 @@ impl Client {
     /// See [`Error`].
     pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
         let show = Show { id: id.to_owned(), at_least: None, as_of: self.asks_as_of() };
-        self.line.ask(&Query::InstanceHealth.subject(), &show, self.patience).await
+        self.line.ask(&self.query(Query::InstanceHealth), &show, self.patience).await
     }
 
     /// What is at a path of an instance's work directory: of a file bytes from the offset `from`, of a folder entries behind
@@ -169,7 +169,7 @@ impl Client {
     /// See [`Error`]; `Forbidden` if the instance is of another domain.
     pub async fn files(&self, id: &str, path: &str, from: u64) -> Result<Files, Error> {
         let asked = ReadFiles { id: id.to_owned(), path: path.to_owned(), from, limit: None };
-        self.line.ask(&Query::InstanceFiles.subject(), &asked, self.patience).await
+        self.line.ask(&self.query(Query::InstanceFiles), &asked, self.patience).await
     }
 
     /// All periodic tasks.
@@ -286,7 +286,7 @@ impl Client {
 
     async fn of_cluster<T: DeserializeOwned>(&self, query: Query) -> Result<One<T>, Error> {
         let filter = Filter { at_least: self.at_least(), as_of: self.asks_as_of(), ..Filter::default() };
-        let one: One<T> = self.line.ask(&query.subject(), &filter, self.patience).await?;
+        let one: One<T> = self.line.ask(&self.query(query), &filter, self.patience).await?;
         self.note(one.position);
         Ok(one)
     }
@@ -296,7 +296,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn read_events(&self, read: &ReadEvents) -> Result<EventsPage, Error> {
-        self.line.ask(&Query::EventsRead.subject(), read, self.patience).await
+        self.line.ask(&self.query(Query::EventsRead), read, self.patience).await
     }
 
     /// The JSON Schemas of events and commands that there are.
@@ -304,7 +304,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn schemas(&self) -> Result<Vec<SchemaRow>, Error> {
-        self.line.ask(&Query::SchemaList.subject(), &ListSchemas {}, self.patience).await
+        self.line.ask(&self.query(Query::SchemaList), &ListSchemas {}, self.patience).await
     }
 
     /// The JSON Schema of a name: `entry`, the type of an event as `actual.claimed.v1`, or a command as `lrp.desire`.
@@ -313,7 +313,7 @@ impl Client {
     /// See [`Client::lrps`]; there is none of that name.
     pub async fn schema(&self, name: &str) -> Result<Value, Error> {
         let show = ShowSchema { name: name.to_owned() };
-        self.line.ask(&Query::SchemaShow.subject(), &show, self.patience).await
+        self.line.ask(&self.query(Query::SchemaShow), &show, self.patience).await
     }
 
     /// One page of rows. [`Client::lrps`] and its like read all of them.
@@ -321,7 +321,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn page<T: DeserializeOwned>(&self, query: Query, filter: &Filter) -> Result<Page<T>, Error> {
-        let page: Page<T> = self.line.ask(&query.subject(), filter, self.patience).await?;
+        let page: Page<T> = self.line.ask(&self.query(query), filter, self.patience).await?;
         self.note(page.position);
         Ok(page)
     }
@@ -352,7 +352,7 @@ impl Client {
         while let Some(cursor) = next {
             if filter.cursor.as_ref() == Some(&cursor) {
                 let why = format!("the page at {cursor:?} is followed by itself");
-                return Err(Error::Protocol { subject: query.subject(), why });
+                return Err(Error::Protocol { subject: self.query(query), why });
             }
             filter.cursor = Some(cursor);
             let page = self.page(query, &filter).await?;
@@ -383,7 +383,7 @@ impl Client {
 
     async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
         let show = Show { id: id.to_owned(), at_least: self.at_least(), as_of: self.asks_as_of() };
-        let one: One<T> = self.line.ask(&query.subject(), &show, self.patience).await?;
+        let one: One<T> = self.line.ask(&self.query(query), &show, self.patience).await?;
         self.note(one.position);
         Ok(one)
     }

@@ -230,6 +230,12 @@ pub static REP_CONTAINERS_CAPACITY: Family =
 /// Containers that the rep still takes.
 pub static REP_CONTAINERS_FREE: Family =
     gauge("muster_rep_containers_free", REP, "Containers that the rep still takes");
+/// Folders that resist their removal.
+pub static UNREMOVED: Family = gauge(
+    "muster_rep_unremoved_containers",
+    REP,
+    "Folders of deleted containers that could not be removed so far; each is tried again every minute",
+);
 /// Heartbeats that were sent.
 pub static HEARTBEATS_SENT: Family = counter("muster_heartbeats_sent", REP, "Heartbeats that the rep sent");
 /// Whether the rep speaks for its cell.
@@ -315,6 +321,7 @@ pub static CATALOGUE: &[&Family] = &[
     &REP_DISK_FREE,
     &REP_CONTAINERS_CAPACITY,
     &REP_CONTAINERS_FREE,
+    &UNREMOVED,
     &HEARTBEATS_SENT,
     &ATTACHED,
     &HEALTHY,

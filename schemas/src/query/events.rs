@@ -9,7 +9,7 @@ use crate::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid
 use crate::refusal::{BadField, Refusal};
 use crate::subject::{Position, Subject};
 
-/// Which entries are read. `muster.query.events.read`
+/// Which entries are read. `muster.query.<root>.events.read`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadEvents {
@@ -70,7 +70,7 @@ pub struct EventsPage {
     pub entries: Vec<RecordedEntry>,
 }
 
-/// A piece of a container's log. `muster.query.instance.logs` and `muster.query.task.logs`
+/// A piece of a container's log. `muster.query.<root>.instance.logs` and `muster.query.<root>.task.logs`
 ///
 /// Of an index that has no container at present it is the log of the one that crashed last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! Queries: reads that any BBS answers, on `muster.query.<noun>.<verb>`, in JSON. Each answer names the position at
+//! Queries: reads that any BBS answers, on `muster.query.<root>.<noun>.<verb>`, in JSON. Each answer names the position at
 //! which it stands, and a query may ask for at least a position.
 //!
 //! What is asked stands here; [`rows`], [`periodic`], [`parameterised`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
@@ -97,7 +97,7 @@ pub struct One<T> {
     pub row: T,
 }
 
-/// What a rep asks of the records. `muster.query.cell.records`
+/// What a rep asks of the records. `muster.query.<root>.cell.records`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
     /// The cell: every record that names it is in the answer.

@@ -12,7 +12,7 @@ use crate::names::{Domain, ParameterisedGuid, TaskGuid};
 use crate::parameterised::Dispatched;
 use crate::subject::Position;
 
-/// A parameterised task. `muster.query.parameterised.list` and `muster.query.parameterised.show`
+/// A parameterised task. `muster.query.<root>.parameterised.list` and `muster.query.<root>.parameterised.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ParameterisedRow {
     /// Its name.

@@ -31,7 +31,7 @@ impl PeriodicState {
     }
 }
 
-/// A periodic task. `muster.query.periodic.list` and `muster.query.periodic.show`
+/// A periodic task. `muster.query.<root>.periodic.list` and `muster.query.<root>.periodic.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeriodicRow {
     /// Its name.

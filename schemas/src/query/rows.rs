@@ -290,7 +290,7 @@ impl fmt::Display for EvaluationSubject {
     }
 }
 
-/// A DesiredLRP, with what became of it. `muster.query.lrp.list|show`
+/// A DesiredLRP, with what became of it. `muster.query.<root>.lrp.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LrpRow {
     /// Its name.
@@ -363,7 +363,7 @@ impl LrpRow {
     }
 }
 
-/// An ActualLRP. `muster.query.instance.list|show`
+/// An ActualLRP. `muster.query.<root>.instance.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceRow {
     /// Its process.
@@ -410,7 +410,7 @@ pub struct InstanceRow {
     pub since: Timestamp,
 }
 
-/// A task. `muster.query.task.list|show`
+/// A task. `muster.query.<root>.task.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRow {
     /// Its name.
@@ -451,7 +451,7 @@ pub struct TaskRow {
     pub definition: Option<TaskDefinition>,
 }
 
-/// A container of an instance that ended. `muster.query.instance.ended`
+/// A container of an instance that ended. `muster.query.<root>.instance.ended`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndedInstanceRow {
     /// Its process.
@@ -490,7 +490,7 @@ pub struct EndedInstanceRow {
     pub nth: u32,
 }
 
-/// A task that completed and is deleted. `muster.query.task.ended`
+/// A task that completed and is deleted. `muster.query.<root>.task.ended`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndedTaskRow {
     /// Its name.
@@ -527,7 +527,7 @@ pub struct EndedTaskRow {
     pub nth: u32,
 }
 
-/// A domain. `muster.query.domain.list`
+/// A domain. `muster.query.<root>.domain.list`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DomainRow {
     /// Its name.
@@ -540,7 +540,7 @@ pub struct DomainRow {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A cell. `muster.query.cell.list|show`
+/// A cell. `muster.query.<root>.cell.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CellRow {
     /// Its name.
@@ -569,7 +569,7 @@ pub struct CellRow {
     pub since: Timestamp,
 }
 
-/// An evaluation. `muster.query.evaluation.list|show`
+/// An evaluation. `muster.query.<root>.evaluation.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvaluationRow {
     /// Its process or task.
@@ -654,7 +654,7 @@ impl EvaluationState {
     }
 }
 
-/// The cluster. `muster.query.cluster.show`
+/// The cluster. `muster.query.<root>.cluster.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterRow {
     /// Its id.

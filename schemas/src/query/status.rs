@@ -163,7 +163,7 @@ impl Finding {
     }
 }
 
-/// How the cluster is. `muster.query.cluster.status`
+/// How the cluster is. `muster.query.<root>.cluster.status`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusRow {
     /// All in one word: as bad as the worst finding.

@@ -11,6 +11,9 @@ use crate::input::Query;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Most queries that wait; more are refused as `Overloaded`.
 pub(crate) const MOST_QUERIES: usize = 100_000;
+/// Positions ahead of this BBS that a query may wait for. Beyond it the position is not in the log: a client took it from
+/// another cluster, or from a log that was restored to an earlier position since.
+pub(crate) const MAX_POSITIONS_AHEAD: u64 = 10_000;
 
 /// The queries that wait, in the order in which they came.
 #[derive(Clone, Debug, Default)]
@@ -30,17 +33,24 @@ struct Waiting {
 pub(crate) type Ripe = (u64, Result<Query, Refusal>);
 
 impl WaitingQueries {
-    /// A query waits for a position.
+    /// Keeps a query until the World stands at the position that it asks for. It stands at `here` now.
     ///
     /// # Errors
-    /// [`MOST_QUERIES`] wait already.
+    /// [`MOST_QUERIES`] wait already, or the position is more than [`MAX_POSITIONS_AHEAD`] ahead.
     pub(crate) fn wait(
         &mut self,
         now: Timestamp,
+        here: Position,
         token: u64,
-        at_least: Position,
-        query: Query,
+        (at_least, query): (Position, Query),
     ) -> Result<(), Refusal> {
+        if at_least.0 > here.0.saturating_add(MAX_POSITIONS_AHEAD) {
+            let why = format!(
+                "at_least {at_least} is beyond the end of the log: this BBS is at position {here}; use a position that an \
+                 answer of this cluster named"
+            );
+            return Err(Refusal::new(Code::Unavailable, why));
+        }
         if self.queries.len() >= MOST_QUERIES {
             return Err(Refusal::new(Code::Overloaded, "too many queries wait: try again"));
         }
@@ -83,10 +93,23 @@ mod tests {
     }
 
     #[test]
+    fn query_for_a_position_far_beyond_the_end_is_refused_at_once() {
+        let (mut waiting, now) = (WaitingQueries::default(), Timestamp::from_millis(1_000));
+        let mut wait = |at_least| waiting.wait(now, Position(7), 1, (Position(at_least), query()));
+        wait(7 + MAX_POSITIONS_AHEAD).unwrap();
+        for beyond in [8 + MAX_POSITIONS_AHEAD, u64::MAX] {
+            let refusal = wait(beyond).unwrap_err();
+            assert_eq!(refusal.code, Code::Unavailable);
+            assert!(refusal.message.contains(&format!("at_least {beyond} is beyond")), "{}", refusal.message);
+        }
+        assert_eq!(waiting.len(), 1);
+    }
+
+    #[test]
     fn a_query_waits_for_its_position_and_not_for_ever() {
         let (mut waiting, now) = (WaitingQueries::default(), Timestamp::from_millis(1_000));
         for (token, at_least) in [(1, 5), (2, 6), (3, 9)] {
-            waiting.wait(now, token, Position(at_least), query()).unwrap();
+            waiting.wait(now, Position(4), token, (Position(at_least), query())).unwrap();
         }
         assert_eq!((waiting.next_due(), waiting.len()), (Some(now + PATIENCE), 3));
         assert_eq!(waiting.ripe(now, Position(4)), []);

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bus::Bus;
 use schemas::bus::QueryVerb;
+use schemas::caller::Caller;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
-use schemas::names::{ClusterId, FolderId, Ids};
+use schemas::names::{CellId, ClusterId, FolderId, Ids};
 use schemas::query::{ClusterRow, Filter, One};
 
 /// The file in a data folder that names its cluster.
@@ -77,8 +78,8 @@ pub(crate) fn cache() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The folder belongs to another cluster, or can't be used.
-pub(crate) async fn check(bus: &Bus, data: &Path) -> Result<(), HomeError> {
-    let here = cluster(bus).await.to_string();
+pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<(), HomeError> {
+    let here = cluster(bus, cell).await.to_string();
     let known = known(data, &here).map_err(unusable(data))?;
     if known == here {
         return Ok(());
@@ -137,11 +138,12 @@ fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
 }
 
 /// Asks until somebody knows.
-async fn cluster(bus: &Bus) -> ClusterId {
+async fn cluster(bus: &Bus, cell: &CellId) -> ClusterId {
+    let subject = Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow);
     let mut told = false;
     loop {
         let question = codec::encode(Form::Json, &Filter::default());
-        let answer = bus.ask(&QueryVerb::ClusterShow.subject(), question.into(), PATIENCE).await;
+        let answer = bus.ask(&subject, question.into(), PATIENCE).await;
         let answer = answer.ok().and_then(|bytes| codec::decode::<Answer<One<ClusterRow>>>(&bytes).ok());
         if let Some((Answer::Ok(cluster), _)) = answer {
             return cluster.row.cluster_id;

@@ -531,7 +531,7 @@ pub(crate) async fn run_rep(
     let watch = RepWatch::begin(&watching, args.cell.clone(), bus.clone(), Arc::clone(&nats.refused));
     tokio::select! {
         () = stop.cancelled() => return Ok(End::Stopped),
-        checked = home::check(&bus, &data) => checked?,
+        checked = home::check(&bus, &args.cell, &data) => checked?,
     }
     host::allow_many_files();
     let host = host::resources(&data);

@@ -21,7 +21,8 @@ impl Bbs {
         }
         match at_least {
             Some(position) if self.world().position() < position => {
-                if let Err(refusal) = self.queries.wait(self.now, requester, position, query) {
+                let here = self.world().position();
+                if let Err(refusal) = self.queries.wait(self.now, here, requester, (position, query)) {
                     self.answer(requester, Reply::Rows(Err(refusal)));
                 }
             }

@@ -51,7 +51,7 @@ pub(crate) enum AuthVerb {
     Add {
         /// The folder
         folder: PathBuf,
-        /// bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, admin NAME or system
+        /// bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, gateway NAME, admin NAME or system
         #[arg(num_args = 1..=3, required = true, value_names = ["ROLE", "NAME"])]
         role: Vec<String>,
         /// What the user is called [default: the words of its role, as rep-c1]

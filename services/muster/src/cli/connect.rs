@@ -154,6 +154,7 @@ impl Who {
             Some(Role::Client(domain, name)) => Inbox::Client(domain, name),
             Some(Role::Operator(name)) => Inbox::Operator(name),
             Some(Role::Auditor(name)) => Inbox::Auditor(name),
+            Some(Role::Gateway(name)) => Inbox::Gateway(name),
             Some(
                 Role::BbsWriter
                 | Role::Bbs
@@ -186,7 +187,10 @@ pub(crate) fn role(global: &Global) -> Option<Role> {
 pub(crate) fn name(global: &Global) -> ClientName {
     match (&global.client, role(global)) {
         (Some(name), _) => name.clone(),
-        (None, Some(Role::Client(_, name) | Role::Operator(name) | Role::Auditor(name))) => name,
+        (
+            None,
+            Some(Role::Client(_, name) | Role::Operator(name) | Role::Auditor(name) | Role::Gateway(name)),
+        ) => name,
         (None, Some(_) | None) => user_name(text("USER").or_else(|| text("LOGNAME"))),
     }
 }

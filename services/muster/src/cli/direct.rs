@@ -84,7 +84,13 @@ fn who(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<(Nats,
         Some(Role::BbsWriter) => Inbox::BbsWriter(id),
         Some(Role::Projector) => Inbox::Projector(id),
         Some(
-            Role::Bbs | Role::Auctioneer | Role::Rep(_) | Role::Client(..) | Role::Admin(_) | Role::System,
+            Role::Bbs
+            | Role::Auctioneer
+            | Role::Rep(_)
+            | Role::Client(..)
+            | Role::Gateway(_)
+            | Role::Admin(_)
+            | Role::System,
         )
         | None => inbox(id),
     };

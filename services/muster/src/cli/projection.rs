@@ -244,6 +244,7 @@ fn may_follow(role: Option<Role>) -> Result<(), Failure> {
             | Role::Client(..)
             | Role::Auditor(_)
             | Role::Operator(_)
+            | Role::Gateway(_)
             | Role::System),
         ) => {
             let why = format!("{role} may not follow the log, which making tables takes");

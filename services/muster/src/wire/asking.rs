@@ -5,13 +5,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::Bus;
-use bus::ReplyTo;
+use bus::{Bus, LogLimit, ReplyTo, brief};
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::{Code, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+static UNREADABLE: LogLimit = LogLimit::new();
 
 /// How long a service waits for another's answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -64,7 +65,10 @@ impl Services {
             Ok(answer) => match codec::decode::<Answer<A>>(&answer) {
                 Ok((answer, _)) => Some(answer.into()),
                 Err(refusal) => {
-                    tracing::warn!(subject, %refusal, "an answer can't be decoded");
+                    UNREADABLE.log(|| {
+                        let (subject, refusal) = (brief(subject), brief(&refusal.to_string()));
+                        tracing::warn!(subject, %refusal, "an answer can't be decoded");
+                    });
                     Some(Err(refusal))
                 }
             },

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use bbs::callbacks::Called;
 use bbs::{Bbs, Effect, Input, NotAppended, Reply, Settings};
-use bus::Bus;
-use bus::ReplyTo;
+use bus::{Bus, LogLimit, ReplyTo, brief};
 use journal::Journal;
 use journal::{Append, AppendError, Recorded};
 use projections::cluster_log::{Positions, SetAsideOrder};
@@ -61,6 +60,9 @@ const PROBE: Duration = Duration::from_secs(2);
 const OTHERS_STOP: Duration = Duration::from_secs(1);
 /// A leader that was heard so lately still leads.
 const LEADS: Duration = Duration::from_secs(2);
+
+static WARNED: LogLimit = LogLimit::new();
+static SET_ASIDE: LogLimit = LogLimit::new();
 
 /// Who waits for the machine's answer.
 #[derive(Debug)]
@@ -408,7 +410,10 @@ impl Driver {
     /// Remembers why a message doesn't count, for whoever reads the log.
     fn explain(&self, none: MalformedEntry) {
         let MalformedEntry { position, subject, why } = none;
-        tracing::warn!(%position, "position {position} on {subject} is set aside: {why}");
+        SET_ASIDE.log(|| {
+            let (subject, why) = (brief(&subject.to_string()), brief(&why));
+            tracing::warn!(%position, "position {position} on {subject} is set aside: {why}");
+        });
         let mut all = lock(&self.set_aside);
         all.insert(position, why);
         if all.len() > SET_ASIDE_EXPLAINED {
@@ -524,7 +529,7 @@ impl Driver {
                     self.watch.feed_left_out.add();
                 }
             }
-            Effect::Warn(text) => tracing::warn!("{text}"),
+            Effect::Warn(text) => WARNED.log(|| tracing::warn!("{}", brief(&text))),
             Effect::Halt(why) => self.stop_deciding(Unreadable(why)),
             Effect::Show { requester, query, picture, observed } => {
                 let waiter = match self.waiting.take(requester) {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bus::{INBOX_ROOT, PLAIN_INBOX_ROOT, ReplyTo};
 use schemas::bus::BusSubject;
+use schemas::caller::Caller;
 use schemas::limits::{
     COMMANDS_IN_FLIGHT, COMMANDS_WAITING, LONG_POLLS, LONG_POLLS_WAITING, QUERIES_IN_FLIGHT, QUERIES_WAITING,
-    SERVICE_MESSAGES_IN_FLIGHT, SERVICE_MESSAGES_WAITING,
+    SERVICE_MESSAGES_IN_FLIGHT, SERVICE_MESSAGES_WAITING, SERVICE_QUERIES_IN_FLIGHT, SERVICE_QUERIES_WAITING,
 };
 use schemas::{Code, Refusal};
 
@@ -17,8 +17,10 @@ pub(super) struct Budgets {
     commands: Arc<Budget>,
     queries: Arc<Budget>,
     polls: Arc<Budget>,
-    /// Reports and outcomes, and what reps and other BBSs ask: clients can't use that up.
-    services: Arc<Budget>,
+    /// Reports of reps and outcomes of auctioneers. No query counts against it.
+    reports: Arc<Budget>,
+    /// Queries of reps and of other services: clients can't use that up.
+    service_queries: Arc<Budget>,
 }
 
 impl Budgets {
@@ -28,7 +30,8 @@ impl Budgets {
             commands: budget(COMMANDS_IN_FLIGHT, COMMANDS_WAITING, "commands"),
             queries: budget(QUERIES_IN_FLIGHT, QUERIES_WAITING, "queries"),
             polls: budget(LONG_POLLS, LONG_POLLS_WAITING, "reads of events and logs"),
-            services: budget(SERVICE_MESSAGES_IN_FLIGHT, SERVICE_MESSAGES_WAITING, "messages"),
+            reports: budget(SERVICE_MESSAGES_IN_FLIGHT, SERVICE_MESSAGES_WAITING, "messages"),
+            service_queries: budget(SERVICE_QUERIES_IN_FLIGHT, SERVICE_QUERIES_WAITING, "queries"),
         }
     }
 
@@ -41,7 +44,7 @@ impl Budgets {
             BusSubject::Talk(domain, client) => (&self.polls, format!("client.{domain}.{client}")),
             BusSubject::Operator(operator, _) => (&self.commands, format!("operator.{operator}")),
             BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
-                (&self.services, format!("rep.{cell}"))
+                (&self.reports, format!("rep.{cell}"))
             }
             other @ (BusSubject::Auctioneer(_)
             | BusSubject::Heartbeat(_)
@@ -49,40 +52,22 @@ impl Budgets {
             | BusSubject::Beat(_)
             | BusSubject::Elected(_)
             | BusSubject::Alive(_)
-            | BusSubject::Query(_)
-            | BusSubject::QueryOf(..)) => (&self.services, other.to_string()),
+            | BusSubject::Query(..)
+            | BusSubject::QueryOf(..)) => (&self.reports, other.to_string()),
         };
         budget.admit(name)
     }
 
-    /// Admits a query that has rows or records as its answer.
-    pub(super) fn admit_query(&self, reply: &ReplyTo) -> Result<Ticket, Refusal> {
-        let name = requester(reply);
-        let budget = if is_service(&name) { &self.services } else { &self.queries };
-        budget.admit(name)
+    /// Admits a query that has rows or records as its answer, under the name that its subject proves.
+    pub(super) fn admit_query(&self, caller: &Caller) -> Result<Ticket, Refusal> {
+        let budget = if caller.is_service() { &self.service_queries } else { &self.queries };
+        budget.admit(caller.to_string())
     }
 
     /// Admits a read of events or logs, which may wait long.
-    pub(super) fn admit_poll(&self, reply: &ReplyTo) -> Result<Ticket, Refusal> {
-        self.polls.admit(requester(reply))
+    pub(super) fn admit_poll(&self, caller: &Caller) -> Result<Ticket, Refusal> {
+        self.polls.admit(caller.to_string())
     }
-}
-
-fn is_service(name: &str) -> bool {
-    ["rep.", "bbs.", "auctioneer."].iter().any(|role| name.starts_with(role))
-}
-
-/// Who asks, as far as it can be known: the inbox below which its answers come. Plain NATS clients have one for each
-/// connection; those that make a new one for every question share one budget.
-fn requester(reply: &ReplyTo) -> String {
-    let subject = reply.subject();
-    if let Some(inbox) = subject.strip_prefix(INBOX_ROOT) {
-        let words = if inbox.starts_with("client.") { 3 } else { 2 };
-        return inbox.split('.').take(words).collect::<Vec<_>>().join(".");
-    }
-    let connection = subject.strip_prefix(PLAIN_INBOX_ROOT).and_then(|rest| rest.split_once('.'));
-    connection
-        .map_or_else(|| "anonymous".to_owned(), |(connection, _)| format!("{PLAIN_INBOX_ROOT}{connection}"))
 }
 
 /// How much of something each client may have under way.
@@ -209,19 +194,20 @@ mod tests {
     }
 
     #[test]
-    fn clients_do_not_use_up_what_services_may_ask() {
-        let reply = |subject: &str| ReplyTo::new(subject);
+    fn queries_of_one_caller_leave_other_callers_and_all_reports_alone() {
+        let rep = |cell: &str| Caller::Rep(CellId::new(cell).unwrap());
+        let client = |name: &str| Caller::Client(Domain::new("a").unwrap(), ClientName::new(name).unwrap());
         let budgets = Budgets::new();
         let mut held = vec![];
         for number in 0..QUERIES_WAITING {
-            held.push(budgets.admit_query(&reply(&format!("muster.inbox.client.a.n{number}.x"))).unwrap());
+            held.push(budgets.admit_query(&client(&format!("n{number}"))).unwrap());
         }
-        assert!(budgets.admit_query(&reply("muster.inbox.client.a.another.x")).is_err());
-        assert!(budgets.admit_query(&reply("muster.inbox.rep.c1.x")).is_ok());
-        let of = |subject: &str| requester(&reply(subject));
-        assert_eq!(of("muster.inbox.client.shop.me.abc.1"), "client.shop.me");
-        assert_eq!(of("muster.inbox.rep.c1.abc.1"), "rep.c1");
-        assert_eq!(of("_INBOX.Qx7.12"), "_INBOX.Qx7");
-        assert_eq!(of("_INBOX.Qx7"), "anonymous");
+        assert!(budgets.admit_query(&client("another")).is_err());
+        for _ in 0..SERVICE_QUERIES_IN_FLIGHT {
+            held.push(budgets.admit_query(&rep("c1")).unwrap());
+        }
+        assert_eq!(budgets.admit_query(&rep("c1")).unwrap_err().code, Code::Overloaded);
+        assert!(budgets.admit_query(&rep("c2")).is_ok());
+        assert!(budgets.admit_command(&BusSubject::Report(CellId::new("c1").unwrap())).is_ok());
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bus::{Bus, BusError, Incoming, ReplyTo};
+use bus::{Bus, BusError, Incoming, LogLimit, ReplyTo, brief};
 use executor::process::FilesError;
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
+use schemas::caller::Caller;
 use schemas::codec::{self, Form};
 use schemas::exec::Talking;
 use schemas::health::ContainerHealth;
@@ -39,6 +40,9 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// How long the last containers of an evacuated cell are waited for before the cluster is told that it is empty: a cell
 /// that is silent for longer would be asked whether it is lost.
 const DELETED_SOON: Duration = Duration::from_secs(10);
+
+static NO_ORDER: LogLimit = LogLimit::new();
+static FOREIGN_INBOX: LogLimit = LogLimit::new();
 
 /// How the work of a rep came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,9 +233,9 @@ impl Driver {
     async fn take(self: &Arc<Self>, incoming: Incoming) {
         let verb = match BusSubject::parse(&incoming.subject) {
             Ok(BusSubject::Rep(_, verb)) => verb,
-            Ok(other) => return tracing::warn!(subject = %other, "not an order to a rep"),
-            Err(refusal) => {
-                return tracing::warn!(subject = incoming.subject, %refusal, "not an order to a rep");
+            Ok(_) | Err(_) => {
+                let subject = brief(&incoming.subject);
+                return NO_ORDER.log(|| tracing::warn!(subject, "not an order to a rep"));
             }
         };
         let input = match verb {
@@ -297,11 +301,14 @@ impl Driver {
     async fn question<Q: DeserializeOwned>(&self, incoming: &Incoming, roles: &[&str]) -> Option<(u64, Q)> {
         let reply = incoming.reply.as_ref()?;
         if !roles.iter().any(|role| reply.is_inbox_of(role)) {
-            tracing::warn!(
-                subject = incoming.subject,
-                reply = reply.subject(),
-                "a request is dropped: its reply subject belongs to another role"
-            );
+            FOREIGN_INBOX.log(|| {
+                let (subject, reply) = (brief(&incoming.subject), brief(reply.subject()));
+                tracing::warn!(
+                    subject,
+                    reply,
+                    "a request is dropped: its reply subject belongs to another role"
+                );
+            });
             return None;
         }
         match codec::decode(&incoming.payload) {
@@ -443,7 +450,8 @@ impl Driver {
                 Some(Input::Reported { id, answer })
             }
             Effect::AskRecords { id, records } => {
-                let answer = self.services.ask(&QueryVerb::CellRecords.subject(), &records, PATIENCE).await;
+                let subject = Caller::Rep(self.cell.clone()).query(QueryVerb::CellRecords);
+                let answer = self.services.ask(&subject, &records, PATIENCE).await;
                 Some(Input::Records { id, answer })
             }
             Effect::SelfTest => {

@@ -72,11 +72,16 @@ fn lines() -> Vec<Line> {
 
 fn queries() -> impl Iterator<Item = Line> {
     let lists = ["lrp", "instance", "task", "domain", "cell", "evaluation"].map(|noun| {
-        Line::json(&format!("muster.query.{noun}.list"), ANYBODY, &json!({"domain": "shop", "limit": 3}))
+        Line::json(
+            &format!("muster.query.client.shop.me.{noun}.list"),
+            ANYBODY,
+            &json!({"domain": "shop", "limit": 3}),
+        )
     });
     let shows = [("lrp", "x"), ("instance", "x/0"), ("task", "x"), ("cell", "c9"), ("evaluation", "x")];
-    let shows = shows
-        .map(|(noun, id)| Line::json(&format!("muster.query.{noun}.show"), ANYBODY, &json!({ "id": id })));
+    let shows = shows.map(|(noun, id)| {
+        Line::json(&format!("muster.query.client.shop.me.{noun}.show"), ANYBODY, &json!({ "id": id }))
+    });
     let others = [
         ("cluster.show", json!({"at_least": 1})),
         ("cluster.status", json!({"at_least": 1})),
@@ -86,11 +91,12 @@ fn queries() -> impl Iterator<Item = Line> {
         ("instance.logs", json!({"id": "x/0"})),
         ("task.logs", json!({"id": "x"})),
     ];
-    let others =
-        others.map(|(name, question)| Line::json(&format!("muster.query.{name}"), ANYBODY, &question));
+    let others = others.map(|(name, question)| {
+        Line::json(&format!("muster.query.client.shop.me.{name}"), ANYBODY, &question)
+    });
     let records =
-        Records { cell_id: CellId::new("c9").unwrap(), work: vec![task("x")], at_least: Some(Position(1)) };
-    let records = Line::both("muster.query.cell.records", "rep.c1", true, &records);
+        Records { cell_id: CellId::new("c1").unwrap(), work: vec![task("x")], at_least: Some(Position(1)) };
+    let records = Line::both("muster.query.rep.c1.cell.records", "rep.c1", true, &records);
     lists.into_iter().chain(shows).chain(others).chain([records])
 }
 
@@ -214,12 +220,11 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
     let mut count = 0;
     for Line { subject, role, messages, answered } in lines() {
         let mut requester = cluster.plain_as(role);
-        let empty_asks_for_all = subject.starts_with("muster.query.") && subject.ends_with(".list");
+        let empty_asks_for_all =
+            subject.starts_with("muster.query.client.shop.me.") && subject.ends_with(".list");
         for message in &messages {
             let mut bad = spoiled(message);
-            if !empty_asks_for_all
-                && !subject.contains(".query.cluster.")
-                && !subject.ends_with(".events.read")
+            if !empty_asks_for_all && !subject.contains(".me.cluster.") && !subject.ends_with(".events.read")
             {
                 bad.push(("nothing", vec![]));
             }
@@ -239,8 +244,11 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
         }
     }
     let mut requester = cluster.plain(ANYBODY);
-    for subject in ["muster.query.lrp.burn", "muster.client.shop.me.cell.burn", "muster.auctioneer.bbs.burn"]
-    {
+    for subject in [
+        "muster.query.client.shop.me.lrp.burn",
+        "muster.client.shop.me.cell.burn",
+        "muster.auctioneer.bbs.burn",
+    ] {
         let mut requester = if subject.contains("auctioneer") {
             cluster.plain_as("auctioneer.x")
         } else {

@@ -243,7 +243,7 @@ fn what_is_too_large(cluster: &Cluster, requester: &mut Requester) {
     // A client that sends it all the same is cut off by the server; nobody else is.
     let mut rude = cluster.plain("rude");
     rude.try_publish("muster.client.shop.me.lrp.desire", huge.as_bytes());
-    assert!(requester.plain.ask("muster.query.lrp.list", b"").json()["ok"].is_object());
+    assert!(requester.plain.ask("muster.query.client.shop.me.lrp.list", b"").json()["ok"].is_object());
 }
 
 fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requester) {
@@ -301,7 +301,7 @@ fn what_comes_twice_or_too_late(requester: &mut Requester) {
     let again = requester.ask("lrp.update", &scale("five", 5));
     assert_eq!(again["ok"]["version"], five["ok"]["version"], "the answer that it had");
     assert_ne!(again["ok"]["version"], three["ok"]["version"]);
-    let row = requester.plain.ask_json("muster.query.lrp.show", &json!({"id": "web"}));
+    let row = requester.plain.ask_json("muster.query.client.shop.me.lrp.show", &json!({"id": "web"}));
     assert_eq!(row["ok"]["row"]["instances"], 3, "what was asked again undoes nothing: {row}");
     // Another domain's client may not touch it.
     for (verb, body) in [

@@ -42,7 +42,7 @@ fn pages(plain: &mut Plain, list: &str, filter: &Value, name: fn(&Value) -> Stri
     loop {
         let mut asked = filter.clone();
         asked["cursor"] = cursor.clone();
-        let answer = plain.ask_json(&format!("muster.query.{list}"), &asked);
+        let answer = plain.ask_json(&format!("muster.query.client.shop.me.{list}"), &asked);
         let page = &answer["ok"];
         assert!(page.is_object(), "{list} {asked}: {answer}");
         assert!(
@@ -93,7 +93,7 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     assert_eq!(listed, ["web-2/0", "web-2/1", "web/0", "web/1", "web/2"]);
     let id = |row: &Value| row["evaluation"]["id"].as_str().unwrap().to_owned();
     let mut evaluations = pages(&mut plain, "evaluation.list", &json!({"limit": 1}), id);
-    let whole = plain.ask_json("muster.query.evaluation.list", &json!({}));
+    let whole = plain.ask_json("muster.query.client.shop.me.evaluation.list", &json!({}));
     let mut expected: Vec<String> = whole["ok"]["rows"].as_array().unwrap().iter().map(id).collect();
     evaluations.sort();
     expected.sort();
@@ -103,12 +103,12 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     changes.join().unwrap();
 
     // What is no cursor is refused with its value; one whose holder is gone has expired.
-    let refused = plain.ask_json("muster.query.lrp.list", &json!({"cursor": "garbage"}));
+    let refused = plain.ask_json("muster.query.client.shop.me.lrp.list", &json!({"cursor": "garbage"}));
     assert_eq!(
         (&refused["refused"]["code"], &refused["refused"]["fields"][0]["field"]),
         (&json!("InvalidRequest"), &json!("cursor"))
     );
-    let first = plain.ask_json("muster.query.lrp.list", &json!({"limit": 1}));
+    let first = plain.ask_json("muster.query.client.shop.me.lrp.list", &json!({"limit": 1}));
     let cursor = first["ok"]["next"].as_str().unwrap().to_owned();
     let (holder, _) = cursor.split_once('/').unwrap();
     let found = cluster.services.iter().find(|(_, service)| {
@@ -118,7 +118,11 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     cluster.kill9(&name);
     eventually("the page has expired", || {
         let asked = json!({"limit": 1, "cursor": cursor}).to_string();
-        let answer = plain.ask_within(Duration::from_secs(2), "muster.query.lrp.list", asked.as_bytes());
+        let answer = plain.ask_within(
+            Duration::from_secs(2),
+            "muster.query.client.shop.me.lrp.list",
+            asked.as_bytes(),
+        );
         let answer = answer.map(|answer| answer.json()).ok_or("nobody answered")?;
         so(answer["refused"]["code"] == "Expired", || answer.to_string())
     });
@@ -179,22 +183,26 @@ fn who_floods_is_refused_and_who_does_not_is_answered() {
         of(&counts, "ResourceNotFound") >= COMMANDS_IN_FLIGHT && of(&counts, "Overloaded") > 0,
         "{counts:?}"
     );
-    let counts = at_once(&mut loud, inbox, 2_000, "muster.query.instance.list", |_| json!({}));
+    let counts =
+        at_once(&mut loud, inbox, 2_000, "muster.query.client.shop.loud.instance.list", |_| json!({}));
     assert_eq!(of(&counts, "ok") + of(&counts, "Overloaded"), 2_000, "{counts:?}");
     assert!(of(&counts, "ok") >= QUERIES_IN_FLIGHT, "{counts:?}");
 
     // While its long polls wait, somebody else's don't count, and are answered.
-    let end = quiet.ask_json("muster.query.events.read", &json!({"limit": 1}))["ok"]["end"].as_u64().unwrap();
+    let end = quiet.ask_json("muster.query.client.shop.me.events.read", &json!({"limit": 1}))["ok"]["end"]
+        .as_u64()
+        .unwrap();
     let wait = json!({"after": end + 1_000_000, "wait_ms": 3_000});
     let mut polls = cluster.plain_as("client.shop.loud");
     for number in 0..LONG_POLLS + 10 {
-        polls.publish("muster.query.events.read", &format!("{inbox}.p{number}"), wait.to_string().as_bytes());
+        let reply = format!("{inbox}.p{number}");
+        polls.publish("muster.query.client.shop.loud.events.read", &reply, wait.to_string().as_bytes());
     }
     let refused = (0..10)
         .map(|_| polls.next().unwrap().json())
         .filter(|answer| answer["refused"]["code"] == "Overloaded");
     assert_eq!(refused.count(), 10);
-    let read = quiet.ask_json("muster.query.events.read", &json!({"limit": 1}));
+    let read = quiet.ask_json("muster.query.client.shop.me.events.read", &json!({"limit": 1}));
     assert!(read["ok"]["entries"].is_array(), "{read}");
     let done = quiet.ask_json(
         "muster.client.shop.me.lrp.update",

@@ -134,7 +134,7 @@ fn lists_are_narrowed_as_they_say(plain: &mut Plain) {
                 "index" => json!({"index": 0, "process_guid": "none"}),
                 _ => json!({field: "none"}),
             };
-            if plain.ask_json(&format!("muster.query.{query}"), &asked).get("ok").is_some() {
+            if plain.ask_json(&format!("muster.query.client.shop.me.{query}"), &asked).get("ok").is_some() {
                 taken.insert(field);
             }
         }
@@ -151,9 +151,11 @@ fn a_cursor_is_held_as_it_says(plain: &mut Plain) {
         done["ok"]["position"].as_u64().unwrap()
     };
     let at_least = refresh(plain, "a1");
-    let shown = plain.ask_json("muster.query.cluster.show", &json!({"at_least": at_least}))["ok"].clone();
+    let shown =
+        plain.ask_json("muster.query.client.shop.me.cluster.show", &json!({"at_least": at_least}))["ok"]
+            .clone();
     let at_least = refresh(plain, "a2");
-    let list = "muster.query.domain.list";
+    let list = "muster.query.client.shop.me.domain.list";
     let first = plain.ask_json(list, &json!({"limit": 1, "at_least": at_least}))["ok"].clone();
     refresh(plain, "a3");
     let cursor = first["next"].as_str().unwrap();

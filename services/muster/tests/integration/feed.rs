@@ -101,7 +101,7 @@ fn who_listens_hears_each_event_once_whichever_bbs_is_killed() {
     {
         listener.subscribe(pattern);
         // What is answered says that the server has read it.
-        listener.ask("muster.query.cluster.show", b"");
+        listener.ask("muster.query.client.shop.me.cluster.show", b"");
     }
     let begins = log(&muster, 0).last().unwrap().0;
     let mut first = Listener::start(Target::nats(&url), 0);

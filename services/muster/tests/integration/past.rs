@@ -139,20 +139,20 @@ fn the_past_is_told_with_and_without_snapshots() {
     // Pages of one list are of one position, whoever writes meanwhile.
     let mut plain = cluster.plain("pager");
     let asked = json!({"as_of": scaled[9].0.to_string(), "limit": 4, "process_guid": "web"});
-    let mut page = plain.ask_json("muster.query.instance.list", &asked)["ok"].clone();
+    let mut page = plain.ask_json("muster.query.client.shop.me.instance.list", &asked)["ok"].clone();
     let mut rows = page["rows"].as_array().unwrap().len();
     while let Some(next) = page["next"].as_str() {
         muster.ok("domain refresh shop");
         let mut more = asked.clone();
         more["cursor"] = next.into();
-        page = plain.ask_json("muster.query.instance.list", &more)["ok"].clone();
+        page = plain.ask_json("muster.query.client.shop.me.instance.list", &more)["ok"].clone();
         assert_eq!(page["position"], scaled[9].0, "{page}");
         rows += page["rows"].as_array().unwrap().len();
     }
     assert_eq!(rows as u64, scaled[9].1);
-    let both = plain.ask_json("muster.query.lrp.list", &json!({"as_of": "1", "at_least": 1}));
+    let both = plain.ask_json("muster.query.client.shop.me.lrp.list", &json!({"as_of": "1", "at_least": 1}));
     assert!(both["refused"]["message"].as_str().unwrap().contains("use one of them"), "{both}");
-    let typo = plain.ask_json("muster.query.lrp.list", &json!({"as_of": "-10"}));
+    let typo = plain.ask_json("muster.query.client.shop.me.lrp.list", &json!({"as_of": "-10"}));
     assert!(typo["refused"]["message"].as_str().unwrap().contains("is no moment: use a position"), "{typo}");
 
     // Damaged while it runs, and found damaged at the next start.

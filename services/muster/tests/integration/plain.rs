@@ -29,12 +29,15 @@ fn a_plain_client_asks_and_is_answered() {
     assert_eq!(again["refused"]["fields"], json!([]));
 
     // What was written is read.
-    let listed =
-        plain.ask_json("muster.query.instance.list", &json!({"process_guid": "web", "at_least": position}));
+    let listed = plain.ask_json(
+        "muster.query.client.shop.me.instance.list",
+        &json!({"process_guid": "web", "at_least": position}),
+    );
     assert_eq!(listed["ok"]["rows"].as_array().unwrap().len(), 2, "{listed}");
     assert!(listed["ok"]["position"].as_u64().unwrap() >= position);
     eventually("both run", || {
-        let listed = plain.ask_json("muster.query.instance.list", &json!({"process_guid": "web"}));
+        let listed =
+            plain.ask_json("muster.query.client.shop.me.instance.list", &json!({"process_guid": "web"}));
         let rows = listed["ok"]["rows"].as_array().unwrap();
         so(rows.iter().all(|row| row["state"] == "RUNNING"), || listed.to_string())
     });
@@ -48,7 +51,7 @@ fn a_plain_client_asks_and_is_answered() {
     let again = plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
     assert_eq!(again["ok"]["version"], first["ok"]["version"], "{again}");
     // An empty question asks for everything.
-    let all = plain.ask("muster.query.lrp.list", b"").json();
+    let all = plain.ask("muster.query.client.shop.me.lrp.list", b"").json();
     assert_eq!(all["ok"]["rows"][0]["instances"], 3, "{all}");
     let conflict =
         json!({"envelope": {"expect_version": 1}, "body": {"process_guid": "web", "instances": 1}});
@@ -71,7 +74,7 @@ fn a_plain_client_asks_and_is_answered() {
 /// The entries that a subscriber of the log got are those that a reader reads, and are JSON.
 fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
     let question = json!({"after": 0, "limit": 1000, "wait_ms": 1000});
-    let page = plain.ask_json("muster.query.events.read", &question);
+    let page = plain.ask_json("muster.query.client.shop.me.events.read", &question);
     let read: Vec<&Value> = page["ok"]["entries"].as_array().unwrap().iter().collect();
     let mut types = BTreeSet::new();
     let first = watcher.next().unwrap().json();
@@ -101,7 +104,7 @@ fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
         assert!(types.contains(kind), "{kind}: {types:?}");
     }
     let about = json!({"after": 0, "about": "task:t"});
-    let page = plain.ask_json("muster.query.events.read", &about);
+    let page = plain.ask_json("muster.query.client.shop.me.events.read", &about);
     assert!(page["ok"]["entries"].as_array().unwrap().len() >= 2, "{page}");
 }
 
@@ -109,7 +112,9 @@ fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
 fn a_forged_reply_subject_is_not_answered() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut forger = cluster.plain("forger");
-    let end = |plain: &mut Plain| plain.ask("muster.query.events.read", b"").json()["ok"]["end"].clone();
+    let end = |plain: &mut Plain| {
+        plain.ask("muster.query.client.shop.me.events.read", b"").json()["ok"]["end"].clone()
+    };
     let before = end(&mut forger);
     let mut watcher = cluster.plain("watcher");
     watcher.subscribe("muster.event.>");
@@ -126,8 +131,8 @@ fn a_forged_reply_subject_is_not_answered() {
         ("muster.cell.c1.bbs.report", "{\"reports\":[]}"),
         ("muster.auctioneer.bbs.lead", "{\"id\":\"forger\",\"term\":99}"),
         ("muster.auctioneer.bbs.outcome", "{}"),
-        ("muster.query.lrp.list", "{}"),
-        ("muster.query.events.read", "{}"),
+        ("muster.query.client.shop.me.lrp.list", "{}"),
+        ("muster.query.client.shop.me.events.read", "{}"),
         ("muster.cell.c1.rep.state", "{\"term\":0}"),
     ];
     let forged = [

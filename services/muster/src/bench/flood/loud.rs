@@ -1,10 +1,11 @@
-//! The loud client: everything at once, under one name.
+//! The hostile client: everything at once, under one name, of a domain of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bus::{AskError, Bus};
 use schemas::bus::{BusSubject, ClientVerb, QueryVerb};
+use schemas::caller::Caller;
 use schemas::names::{ClientName, Domain};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -85,11 +86,13 @@ impl Why {
 #[derive(Clone)]
 pub(super) struct Loud {
     bus: Bus,
+    domain: Domain,
+    name: ClientName,
 }
 
 impl Loud {
-    pub(super) const fn new(bus: Bus) -> Self {
-        Self { bus }
+    pub(super) const fn new(bus: Bus, domain: Domain, name: ClientName) -> Self {
+        Self { bus, domain, name }
     }
 
     /// Asks once. What a list answers isn't read: the loud client's time isn't measured.
@@ -109,15 +112,18 @@ impl Loud {
     }
 
     async fn command(&self, verb: ClientVerb, body: Value) -> Result<Value, Why> {
-        let (Ok(domain), Ok(name)) = (Domain::new("bench"), ClientName::new("loud")) else {
-            return Err(Why::Refused("name".to_owned()));
-        };
-        self.ask(BusSubject::Client(domain, name, verb).to_string(), json!({ "body": body })).await
+        let subject = BusSubject::Client(self.domain.clone(), self.name.clone(), verb);
+        self.ask(subject.to_string(), json!({ "body": body })).await
+    }
+
+    async fn query(&self, verb: QueryVerb, question: Value) -> Result<Value, Why> {
+        let caller = Caller::Client(self.domain.clone(), self.name.clone());
+        self.ask(caller.query(verb), question).await
     }
 
     /// What a query answers with one row.
     pub(super) async fn cluster(&self) -> Option<Value> {
-        self.ask(QueryVerb::ClusterShow.subject(), json!({})).await.ok()
+        self.query(QueryVerb::ClusterShow, json!({})).await.ok()
     }
 
     async fn at_once<F>(asks: impl Iterator<Item = F>) -> Outcome
@@ -148,7 +154,7 @@ impl Loud {
     pub(super) async fn desire_instances(&self, instances: u32) -> Result<(), BenchError> {
         for number in 0..instances.div_ceil(EACH) {
             let body = json!({
-                "process_guid": format!("listed{number}"), "domain": "bench", "instances": EACH, "memory_mb": 16,
+                "process_guid": format!("listed{number}"), "domain": self.domain, "instances": EACH, "memory_mb": 16,
                 "disk_mb": 16, "action": {"run": {"path": "sleep", "args": ["3600"]}},
             });
             self.command_until(ClientVerb::LrpDesire, body).await?;
@@ -165,7 +171,7 @@ impl Loud {
             }
         }
         for _ in 0..100 {
-            let cells = self.ask(QueryVerb::CellList.subject(), json!({})).await;
+            let cells = self.query(QueryVerb::CellList, json!({})).await;
             let held = |row: &Value| row["instances"].as_u64().unwrap_or(0);
             let all: Option<u64> =
                 cells.ok().and_then(|page| Some(page["rows"].as_array()?.iter().map(held).sum()));
@@ -180,7 +186,7 @@ impl Loud {
     pub(super) async fn lists(&self, lists: u32) -> Outcome {
         let ask = |_| {
             let loud = self.clone();
-            async move { loud.ask(QueryVerb::InstanceList.subject(), json!({})).await }
+            async move { loud.query(QueryVerb::InstanceList, json!({})).await }
         };
         Self::at_once((0..lists).map(ask)).await
     }
@@ -192,10 +198,10 @@ impl Loud {
             let about = format!("lrp:listed{}", number % 8);
             async move {
                 let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(0);
-                let end = loud.ask(QueryVerb::EventsRead.subject(), json!({ "limit": 1 })).await;
+                let end = loud.query(QueryVerb::EventsRead, json!({ "limit": 1 })).await;
                 let after = end.ok().and_then(|page| page["end"].as_u64()).unwrap_or(0);
                 let question = json!({ "after": after, "wait_ms": wait_ms, "about": about });
-                loud.ask(QueryVerb::EventsRead.subject(), question).await
+                loud.query(QueryVerb::EventsRead, question).await
             }
         };
         Self::at_once((0..polls).map(ask)).await
@@ -224,7 +230,7 @@ impl Loud {
             }
             let loud = self.clone();
             let body = json!({
-                "task_guid": format!("task{number}"), "domain": "bench", "memory_mb": 1_000_000, "disk_mb": 16,
+                "task_guid": format!("task{number}"), "domain": self.domain, "memory_mb": 1_000_000, "disk_mb": 16,
                 "completion_callback_url": owner, "action": {"run": {"path": "true"}},
             });
             running.spawn(async move { loud.command(ClientVerb::TaskDesire, body).await });

@@ -68,7 +68,7 @@ pub(super) async fn run(
 async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     let bar = bar();
     bar.set_message("waiting for the services");
-    let loud = Loud::new(nats.bus("bench loud", &inbox("loud")?).await?);
+    let loud = hostile(nats).await?;
     services::ready(&loud).await?;
     bar.set_message("a world to ask about");
     loud.desire_instances(INSTANCES).await?;
@@ -116,8 +116,18 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     Ok(parts)
 }
 
+/// The domain of the client that floods the cluster; the quiet client is of another one.
+const HOSTILE: &str = "hostile";
+
 fn inbox(name: &str) -> Result<Inbox, BenchError> {
     Ok(Inbox::Client(Domain::new("bench")?, ClientName::new(name)?))
+}
+
+async fn hostile(nats: &Nats) -> Result<Loud, ServiceError> {
+    let (domain, name) =
+        (Domain::new(HOSTILE).map_err(BenchError::from)?, ClientName::new("loud").map_err(BenchError::from)?);
+    let inbox = Inbox::Client(domain.clone(), name.clone());
+    Ok(Loud::new(nats.bus("bench loud", &inbox).await?, domain, name))
 }
 
 fn as_table(parts: &[Part], files: Option<usize>) -> String {

@@ -1,20 +1,21 @@
 //! Whose answer may go where.
 
-use bus::{Bus, INBOX_ROOT, Incoming, PLAIN_INBOX_ROOT, ReplyTo};
+use bus::{Bus, Incoming, LogLimit, PLAIN_INBOX_ROOT, ReplyTo, brief};
 use schemas::bus::{BusSubject, InboxKind};
-use schemas::names::Domain;
+use schemas::caller::Caller;
 use schemas::sight::Sight;
+
+static FOREIGN_INBOX: LogLimit = LogLimit::new();
 
 /// Where the answer goes, if that is where the requester's role has its answers.
 pub(super) fn reply_of(incoming: &Incoming, expected: impl Fn(&ReplyTo) -> bool) -> Option<ReplyTo> {
     let reply = incoming.reply.as_ref();
     if reply.is_none_or(|reply| !expected(reply)) {
         let reply = reply.map_or("none", ReplyTo::subject);
-        tracing::warn!(
-            subject = incoming.subject,
-            reply,
-            "refused: the reply subject is not an inbox of this role"
-        );
+        FOREIGN_INBOX.log(|| {
+            let (subject, reply) = (brief(&incoming.subject), brief(reply));
+            tracing::warn!(subject, reply, "refused: the reply subject is not an inbox of this role");
+        });
     }
     reply.filter(|reply| expected(reply)).cloned()
 }
@@ -29,29 +30,25 @@ fn is_operator(reply: &ReplyTo) -> bool {
     is_client(reply) || reply.is_inbox_of(InboxKind::Operator.as_str())
 }
 
-/// Who may ask what is true, beside clients and operators.
-const READERS: [InboxKind; 4] = [InboxKind::Auditor, InboxKind::Rep, InboxKind::Auctioneer, InboxKind::Bbs];
-
-/// Anybody may ask what is true; only where the answer goes is checked.
-pub(super) fn is_reader(reply: &ReplyTo) -> bool {
-    is_operator(reply) || READERS.iter().any(|kind| reply.is_inbox_of(kind.as_str()))
+/// Returns `true` if the answer goes to an inbox of a client, an operator or a service that sends commands.
+pub(super) fn is_commander(reply: &ReplyTo) -> bool {
+    is_operator(reply)
+        || [InboxKind::Rep, InboxKind::Auctioneer].iter().any(|kind| reply.is_inbox_of(kind.as_str()))
 }
 
-/// Whose environment somebody may read, by where the answer goes. In this process and over its socket that is its owner; and a
-/// server that lets everybody in lets everybody read everything anyway.
-pub(super) fn sight(bus: &Bus, reply: &ReplyTo) -> Sight {
-    if !bus.knows_who_asks() {
-        return Sight::Everything;
-    }
-    let all =
-        [InboxKind::Operator, InboxKind::Auditor, InboxKind::Rep, InboxKind::Auctioneer, InboxKind::Bbs];
-    if all.iter().any(|kind| reply.is_inbox_of(kind.as_str())) {
-        return Sight::Everything;
-    }
-    let of_client = reply.subject().strip_prefix(INBOX_ROOT).and_then(|rest| rest.strip_prefix("client."));
-    let domain =
-        of_client.and_then(|rest| rest.split('.').next()).and_then(|domain| Domain::new(domain).ok());
-    domain.map_or(Sight::Nothing, Sight::Domain)
+/// Returns `true` if the caller of a query may have its answer there. Callers that are no service of Muster may use
+/// the inboxes that NATS clients choose by default. `None`: the subject names no caller.
+pub(super) fn is_inbox_of_caller(caller: Option<&Caller>, reply: &ReplyTo) -> bool {
+    let is_plain = reply.subject().starts_with(PLAIN_INBOX_ROOT);
+    caller.map_or(is_plain, |caller| {
+        reply.is_inbox_of(&caller.to_string()) || (is_plain && !caller.is_service())
+    })
+}
+
+/// Returns the read scope of a caller. A server without permissions, the process itself and its socket don't restrict who
+/// publishes on a subject, so everything is readable there.
+pub(super) fn sight(bus: &Bus, caller: &Caller) -> Sight {
+    if bus.knows_who_asks() { caller.sight() } else { Sight::Everything }
 }
 
 /// Whether who asks on this subject has its answers there.
@@ -63,7 +60,7 @@ pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
             reply.is_inbox_of(&format!("rep.{cell}"))
         }
         BusSubject::Auctioneer(_) => reply.is_inbox_of("auctioneer"),
-        BusSubject::Query(_) => is_reader(reply),
+        BusSubject::Query(caller, _) => is_inbox_of_caller(Some(caller), reply),
         BusSubject::QueryOf(..) => reply.is_inbox_of("bbs"),
         BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)

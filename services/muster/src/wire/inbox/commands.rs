@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bbs::{Ask, Input, Reply};
-use bus::Incoming;
+use bus::{Incoming, LogLimit, brief};
 use projections::cluster_log::SetAsideOrder;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
@@ -17,7 +17,7 @@ use schemas::{BadField, Code, Refusal, cell};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::authority::{is_reader, may_ask, reply_of};
+use super::authority::{is_commander, may_ask, reply_of};
 use super::relay;
 use crate::wire::asking::answer;
 use crate::wire::bbs::{Asker, Driver, Waiter};
@@ -75,7 +75,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
             driver.take(Waiter::Bus(asker), ask).await;
         }
         Err(refusal) => {
-            if let Some(reply) = reply_of(incoming, is_reader) {
+            if let Some(reply) = reply_of(incoming, is_commander) {
                 driver.refuse(reply, refusal).await;
             }
         }
@@ -123,7 +123,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         | BusSubject::Beat(_)
         | BusSubject::Elected(_)
         | BusSubject::Alive(_)
-        | BusSubject::Query(_)
+        | BusSubject::Query(..)
         | BusSubject::QueryOf(..) => {
             let problem = format!("{subject} is not a command");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
@@ -211,15 +211,22 @@ fn preemption(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> 
     Ok(Ask::Preemption { client: client.clone(), envelope, on: body.on })
 }
 
+static BAD_HEARTBEAT: LogLimit = LogLimit::new();
+
 /// Brings a rep's sign of life to the machine.
 pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
     let Ok((beat, _)) = codec::decode::<schemas::message::Heartbeat>(&incoming.payload) else {
-        return tracing::warn!(subject = incoming.subject, "a heartbeat is dropped: it can't be decoded");
+        return BAD_HEARTBEAT.log(|| {
+            tracing::warn!(subject = brief(&incoming.subject), "a heartbeat is dropped: it can't be decoded");
+        });
     };
     if BusSubject::parse(&incoming.subject) == Ok(BusSubject::Heartbeat(beat.cell_id.clone())) {
         driver.watch.heard();
         driver.feed(Input::Heartbeat(beat)).await;
     } else {
-        tracing::warn!(subject = incoming.subject, cell = %beat.cell_id, "a heartbeat is dropped: it names another cell than its subject");
+        BAD_HEARTBEAT.log(|| {
+            let (subject, cell) = (brief(&incoming.subject), &beat.cell_id);
+            tracing::warn!(subject, %cell, "a heartbeat is dropped: it names another cell than its subject");
+        });
     }
 }

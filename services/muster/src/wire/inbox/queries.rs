@@ -6,6 +6,7 @@ use bbs::{Input, Query, Reply};
 use bus::{AskError, Incoming, ReplyTo};
 use bytes::Bytes;
 use schemas::bus::{BusSubject, QueryVerb};
+use schemas::caller::Caller;
 use schemas::codec::{self, Form};
 use schemas::published::{ListSchemas, Published, ShowSchema};
 use schemas::query::{AsOf, Cursor, EventsPage, Filter, ReadEntry, ReadFiles, ReadLogs, Records, Show};
@@ -13,10 +14,9 @@ use schemas::sight::Sight;
 use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::authority::{is_reader, may_ask, reply_of, sight};
+use super::authority::{is_inbox_of_caller, may_ask, reply_of, sight};
 use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::{files, health};
@@ -30,14 +30,16 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     let subject = match BusSubject::parse(&incoming.subject) {
         Ok(subject) => subject,
         Err(refusal) => {
-            let Some(reply) = reply_of(&incoming, is_reader) else { return };
+            let caller = Caller::of_subject(&incoming.subject);
+            let expected = |reply: &ReplyTo| is_inbox_of_caller(caller.as_ref(), reply);
+            let Some(reply) = reply_of(&incoming, expected) else { return };
             return driver.refuse(reply, refusal).await;
         }
     };
     let Some(reply) = reply_of(&incoming, |reply| may_ask(&subject, reply)) else { return };
-    let (verb, is_relayed) = match subject {
-        BusSubject::Query(verb) => (verb, false),
-        BusSubject::QueryOf(_, verb) => (verb, true),
+    let (caller, verb, is_relayed) = match subject {
+        BusSubject::Query(caller, verb) => (caller, verb, false),
+        BusSubject::QueryOf(_, caller, verb) => (caller, verb, true),
         other @ (BusSubject::Client(..)
         | BusSubject::Seal(..)
         | BusSubject::Talk(..)
@@ -61,19 +63,16 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         return driver.refuse(reply, refusal).await;
     }
     let admitted =
-        if is_read(verb) { driver.budgets.admit_poll(&reply) } else { driver.budgets.admit_query(&reply) };
+        if is_read(verb) { driver.budgets.admit_poll(&caller) } else { driver.budgets.admit_query(&caller) };
     let ticket = match admitted {
         Ok(ticket) => ticket,
         Err(refusal) => return driver.refuse(reply, refusal).await,
     };
-    let opened = open(driver, incoming, &reply, is_relayed);
-    let (incoming, sight) = match opened {
-        Ok(opened) => opened,
-        Err(refusal) => return driver.refuse(reply, refusal).await,
-    };
-    match asked(verb, &incoming.payload) {
+    let sight = sight(&driver.lines.queries, &caller);
+    match asked(&caller, verb, &incoming.payload) {
         Ok(Asked::World(form, at_least, query)) => {
-            let question = Question { verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
+            let question =
+                Question { caller, verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
             let asker = Asker { to: reply, form, sight, ticket, asked: None };
             ask(driver, Waiter::Bus(asker), question).await;
         }
@@ -87,29 +86,6 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         Ok(Asked::Program(said)) => answer(&driver.lines.queries, &reply, Form::Json, said).await,
         Err(refusal) => driver.refuse(reply, refusal).await,
     }
-}
-
-/// A query as one BBS passes it on to another.
-#[derive(Serialize, Deserialize)]
-struct Relayed {
-    /// Whose environment who asks may read.
-    sight: Sight,
-    /// What was asked, as JSON text.
-    asked: String,
-}
-
-/// What is asked, and whose environment who asks may read.
-fn open(
-    driver: &Driver,
-    incoming: Incoming,
-    reply: &ReplyTo,
-    is_relayed: bool,
-) -> Result<(Incoming, Sight), Refusal> {
-    if !is_relayed {
-        return Ok((incoming, sight(&driver.lines.queries, reply)));
-    }
-    let (Relayed { sight, asked }, _) = codec::decode(&incoming.payload)?;
-    Ok((Incoming { payload: asked.into(), ..incoming }, sight))
 }
 
 /// Whether a BBS that decides nothing any more can't answer it.
@@ -152,6 +128,7 @@ const fn is_read(verb: QueryVerb) -> bool {
 
 /// A query of the World, as it came.
 struct Question {
+    caller: Caller,
     verb: QueryVerb,
     /// Another BBS passed it on.
     relayed: bool,
@@ -170,7 +147,7 @@ enum Asked {
     Program(Result<Value, Refusal>),
 }
 
-fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
+fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
     let list = |query: fn(Filter) -> projections::Query| {
         let filter: Filter = decode_or_default(payload)?;
         Ok(Asked::World(Form::Json, filter.at_least, Query::Rows(query(filter))))
@@ -201,6 +178,11 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::ClusterStatus => list(projections::Query::Status),
         QueryVerb::CellRecords => {
             let (records, form) = codec::decode::<Records>(payload)?;
+            if *caller != Caller::Rep(records.cell_id.clone()) {
+                let why =
+                    format!("the records of cell {} are for its rep, not for {caller}", records.cell_id);
+                return Err(Refusal::new(Code::Forbidden, why));
+            }
             Ok(Asked::World(form, records.at_least, Query::Records(records)))
         }
         QueryVerb::EventsRead
@@ -238,12 +220,13 @@ async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
         Ok(cursor) => cursor,
         Err(refusal) => return driver.reply(waiter, Reply::Rows(Err(refusal))).await,
     };
-    let Question { verb, relayed, at_least, query, payload } = question;
+    let Question { caller, verb, relayed, at_least, query, payload } = question;
     match cursor {
         None => driver.ask_machine(waiter, |requester| Input::Queried { requester, at_least, query }),
         Some(cursor) if cursor.bbs != driver.id && !relayed => {
             let driver = Arc::clone(driver);
-            tokio::spawn(async move { page_of_another(&driver, waiter, verb, payload, &cursor).await });
+            let subject = BusSubject::QueryOf(cursor.bbs.clone(), caller, verb).to_string();
+            tokio::spawn(async move { page_of_another(&driver, waiter, (&subject, payload), &cursor).await });
         }
         Some(cursor) => match driver.reading.held(&cursor).filter(|_| cursor.bbs == driver.id) {
             Some((picture, observed)) => driver.reading.put(waiter, query, picture, observed),
@@ -255,11 +238,13 @@ async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
 }
 
 /// Has the BBS answer that holds the picture.
-async fn page_of_another(driver: &Driver, waiter: Waiter, verb: QueryVerb, payload: Bytes, cursor: &Cursor) {
-    let subject = BusSubject::QueryOf(cursor.bbs.clone(), verb).to_string();
-    let relayed = Relayed { sight: waiter.sight(), asked: String::from_utf8_lossy(&payload).into_owned() };
-    let payload = codec::encode(Form::Json, &relayed).into();
-    let refusal = match driver.lines.queries.ask(&subject, payload, PATIENCE).await {
+async fn page_of_another(
+    driver: &Driver,
+    waiter: Waiter,
+    (subject, payload): (&str, Bytes),
+    cursor: &Cursor,
+) {
+    let refusal = match driver.lines.queries.ask(subject, payload, PATIENCE).await {
         Ok(answer) => return driver.pass_on(waiter, answer).await,
         Err(AskError::NoResponder(_)) => projections::queries::expired(cursor),
         Err(error @ (AskError::TimedOut(_) | AskError::Disconnected(_) | AskError::Refused(_))) => {

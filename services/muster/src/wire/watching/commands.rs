@@ -55,7 +55,7 @@ impl Asked {
             | BusSubject::Beat(_)
             | BusSubject::Elected(_)
             | BusSubject::Alive(_)
-            | BusSubject::Query(_)
+            | BusSubject::Query(..)
             | BusSubject::QueryOf(..) => return None,
         };
         Some(Self { verb, at: Instant::now() })

@@ -12,8 +12,9 @@ pub(super) fn who_is_revoked_is_gone_and_nobody_else(stage: &mut Stage) {
     let shown = users.folder.display().to_string();
     let mut stays = users.plain("client-d-n", "muster.inbox.client.d.n");
     let mut goes = users.plain("client-other-n", "muster.inbox.client.other.n");
-    for plain in [&mut stays, &mut goes] {
-        assert!(plain.ask_json("muster.query.cluster.show", &json!({}))["ok"].is_object());
+    for (plain, domain) in [(&mut stays, "d"), (&mut goes, "other")] {
+        let subject = format!("muster.query.client.{domain}.n.cluster.show");
+        assert!(plain.ask_json(&subject, &json!({}))["ok"].is_object());
     }
     let variables = users.variables("client-other-n");
     let kept = stage.place.path().join("kept.nk");
@@ -46,7 +47,7 @@ pub(super) fn who_is_revoked_is_gone_and_nobody_else(stage: &mut Stage) {
     eventually("who is added is let in", || anew.try_json("cluster show").map(drop));
     copy.run(&["cluster", "show"]).exits(1);
 
-    assert!(stays.ask_json("muster.query.cluster.show", &json!({}))["ok"].is_object());
+    assert!(stays.ask_json("muster.query.client.d.n.cluster.show", &json!({}))["ok"].is_object());
     for service in &mut stage.services {
         let said = service.said();
         assert!(!said.contains("disconnected from NATS"), "{said}");

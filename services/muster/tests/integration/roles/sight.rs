@@ -46,7 +46,7 @@ fn desire(client: &mut Plain) {
 }
 
 /// Asks all that shows an environment, now and of the past, and gives each answer as text.
-fn everything(plain: &mut Plain, at: u64) -> Vec<(String, String)> {
+fn everything(plain: &mut Plain, root: &str, at: u64) -> Vec<(String, String)> {
     let mut questions = vec![("events.read", json!({"after": 0, "limit": 1000}))];
     for as_of in [None, Some(at.to_string())] {
         for (noun, id) in
@@ -64,7 +64,7 @@ fn everything(plain: &mut Plain, at: u64) -> Vec<(String, String)> {
     }
     let mut answers = vec![];
     for (verb, question) in questions {
-        let answer = plain.ask_json(&format!("muster.query.{verb}"), &question);
+        let answer = plain.ask_json(&format!("muster.query.{root}.{verb}"), &question);
         assert!(!answer["ok"].is_null(), "{verb} {question}: {answer}");
         answers.push((format!("{verb} {question}"), answer.to_string()));
     }
@@ -79,7 +79,9 @@ pub(super) fn environment_is_its_domains(stage: &Stage) {
     assert_eq!(listener.complaints(), Some(vec![]));
     let mut client = users.plain("client-d-n", "muster.inbox.client.d.n");
     desire(&mut client);
-    let at = client.ask_json("muster.query.cluster.show", &json!({}))["ok"]["position"].as_u64().unwrap();
+    let at = client.ask_json("muster.query.client.d.n.cluster.show", &json!({}))["ok"]["position"]
+        .as_u64()
+        .unwrap();
 
     for (user, inbox, reads) in [
         ("client-d-n", "client.d.n", true),
@@ -89,7 +91,7 @@ pub(super) fn environment_is_its_domains(stage: &Stage) {
         ("client-other-n", "client.other.n", false),
     ] {
         let mut plain = users.plain(user, &format!("muster.inbox.{inbox}"));
-        for (asked, answer) in everything(&mut plain, at) {
+        for (asked, answer) in everything(&mut plain, inbox, at) {
             assert_eq!(answer.contains(CANARY), reads, "{user}: {asked}: {answer}");
             assert!(answer.contains("NAMED"), "{user}: {asked}: {answer}");
         }
@@ -106,7 +108,8 @@ pub(super) fn environment_is_its_domains(stage: &Stage) {
 /// A BBS that wasn't told to calls nobody on its own host, and says so once and for all.
 fn the_owner_on_this_host_is_not_called(client: &mut Plain) {
     eventually("the call is refused", || {
-        let row = client.ask_json("muster.query.task.show", &json!({"id": "seen-t"}))["ok"]["row"].clone();
+        let row = client.ask_json("muster.query.client.d.n.task.show", &json!({"id": "seen-t"}))["ok"]["row"]
+            .clone();
         let refused = "127.0.0.1, which is loopback and is called only if --callback-allow names it";
         let last = &row["callback"]["last"]["refused"];
         so(last == refused && row["callback"]["attempts"] == 1, || row.to_string())

@@ -24,24 +24,26 @@ pub(super) fn a_client_is_served(stage: &Stage) {
     });
     ask("muster.client.d.n.lrp.desire", json!({"body": body}));
     eventually("it runs", || {
-        let row = ask("muster.query.instance.show", json!({"id": "web/0"}))["row"][0].clone();
+        let row = ask("muster.query.client.d.n.instance.show", json!({"id": "web/0"}))["row"][0].clone();
         so(row["state"] == "RUNNING", || row.to_string())
     });
-    assert!(ask("muster.query.instance.logs", json!({"id": "web/0"})).to_string().contains("here"));
-    ask("muster.query.instance.health", json!({"id": "web/0"}));
-    ask("muster.query.events.read", json!({"after": 0, "limit": 1}));
+    assert!(
+        ask("muster.query.client.d.n.instance.logs", json!({"id": "web/0"})).to_string().contains("here")
+    );
+    ask("muster.query.client.d.n.instance.health", json!({"id": "web/0"}));
+    ask("muster.query.client.d.n.events.read", json!({"after": 0, "limit": 1}));
     let heard = listener.next().map(|message| message.subject);
     assert_eq!(heard.as_deref(), Some("muster.feed.lrp.web.desired_desired"));
     a_client_alone_talks_to_its_program(stage, &mut ask);
     let task = json!({"task_guid": "t", "domain": "d", "memory_mb": 8, "action": {"run": {"path": "true"}}});
     ask("muster.client.d.n.task.desire", json!({"body": task}));
     eventually("the task has run", || {
-        let row = ask("muster.query.task.show", json!({"id": "t"}))["row"].clone();
+        let row = ask("muster.query.client.d.n.task.show", json!({"id": "t"}))["row"].clone();
         so(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
     });
     ask("muster.client.d.n.lrp.remove", json!({"body": {"process_guid": "web"}}));
     eventually("it is gone", || {
-        let page = ask("muster.query.instance.list", json!({}));
+        let page = ask("muster.query.client.d.n.instance.list", json!({}));
         so(page["rows"] == json!([]), || page.to_string())
     });
     the_command_line_knows_who_it_is(stage);

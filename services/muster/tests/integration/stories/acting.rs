@@ -74,7 +74,7 @@ impl Stage {
                     plain.try_publish(subject, b"malformed");
                 }
                 // The server has both when it answers what comes behind them.
-                plain.ask("muster.query.cluster.show", b"{}");
+                plain.ask("muster.query.client.shop.me.cluster.show", b"{}");
             }
             Act::PowerCut { unsynced: 0 } => {
                 self.cluster.server.kill9();

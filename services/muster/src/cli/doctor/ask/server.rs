@@ -13,8 +13,8 @@ use client::{Client, Error, Inbox};
 use journal::examine::{self, ExamineError};
 use journal::monitor;
 use schemas::bus::{INBOX_ROOT, QueryVerb};
+use schemas::caller::Caller;
 use schemas::names::ServiceId;
-use schemas::reach::Reach;
 
 use super::super::super::args::Global;
 use super::super::super::connect::{role, who, without_password};
@@ -36,6 +36,8 @@ pub(super) struct Connected {
     known: bool,
     /// Another connection of the same user, on which rights are tried.
     trial: Connection,
+    /// The caller of its queries, or `None` if the role sends none.
+    caller: Option<Caller>,
 }
 
 pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, NoConnection> {
@@ -45,15 +47,21 @@ pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, N
     let (domain, name) = who(global);
     let role = said.clone().unwrap_or(Role::Client(domain, name));
     let inbox = inbox(&role, id.clone());
+    let caller = inbox.as_ref().and_then(Caller::with_inbox);
+    // An inbox of an administrator is below its role, too.
+    let inbox = inbox.map_or_else(
+        || format!("{INBOX_ROOT}{}", role.to_string().replace(' ', ".")),
+        |inbox| inbox.to_string(),
+    );
     let reach = async |name: String| nats.reach(&name, &inbox).await.map_err(no_connection);
     let connection = reach(id.to_string()).await?;
     let trial = reach(format!("{id} rights")).await?;
-    Ok(Connected { connection, role, known: said.is_some(), trial })
+    Ok(Connected { connection, role, known: said.is_some(), trial, caller })
 }
 
-/// Where a role hears answers.
-fn inbox(role: &Role, id: ServiceId) -> String {
-    let inbox = match role.clone() {
+/// Returns the inbox of a role, or `None` for a role that takes no part in the bus.
+fn inbox(role: &Role, id: ServiceId) -> Option<Inbox> {
+    Some(match role.clone() {
         Role::BbsWriter => Inbox::BbsWriter(id),
         Role::Bbs => Inbox::Bbs(id),
         Role::Auctioneer => Inbox::Auctioneer(id),
@@ -62,10 +70,9 @@ fn inbox(role: &Role, id: ServiceId) -> String {
         Role::Projector => Inbox::Projector(id),
         Role::Auditor(name) => Inbox::Auditor(name),
         Role::Operator(name) => Inbox::Operator(name),
-        Role::Admin(name) => return format!("{INBOX_ROOT}admin.{name}"),
-        Role::System => return format!("{INBOX_ROOT}system"),
-    };
-    inbox.to_string()
+        Role::Gateway(name) => Inbox::Gateway(name),
+        Role::Admin(_) | Role::System => return None,
+    })
 }
 
 fn no_connection(error: ConnectError) -> NoConnection {
@@ -80,7 +87,8 @@ fn no_connection(error: ConnectError) -> NoConnection {
 /// A client of the cluster, over the same connection.
 pub(super) fn client(connected: &Connected, global: &Global) -> Result<Client, Error> {
     let (domain, name) = who(global);
-    Client::over(Bus::from(connected.connection.clone()), domain, name)
+    let client = Client::over(Bus::from(connected.connection.clone()), domain, name)?;
+    Ok(client.asking_as(connected.caller.clone()))
 }
 
 /// What the server says of itself.
@@ -102,21 +110,20 @@ pub(super) async fn of(connected: &Connected, global: &Global) -> Server {
     }
 }
 
-/// A subject on which a role may ask something, and which does nothing.
-fn question(role: &Role) -> Option<String> {
+/// Returns a subject of a request that the role may send and that changes nothing.
+fn question(Connected { role, caller, .. }: &Connected) -> Option<String> {
     let rights = role.rights()?;
-    let asked = [
-        // Nobody listens there, and the server itself says so.
-        example(&Reach::Queries.to_string()),
-        format!("$JS.API.STREAM.INFO.{}", journal::STREAM),
-        QueryVerb::ClusterShow.subject(),
-    ];
-    asked.into_iter().find(|subject| rights.publishes.iter().any(|right| covers(right, subject)))
+    // No service subscribes to the example of a command, so the server itself answers.
+    let command = rights.publishes.first().filter(|_| matches!(role, Role::Client(..) | Role::Operator(_)));
+    let info = format!("$JS.API.STREAM.INFO.{}", journal::STREAM);
+    let query = caller.as_ref().map(|caller| caller.query(QueryVerb::ClusterShow));
+    let mut asked = command.map(|pattern| example(pattern)).into_iter().chain([info]).chain(query);
+    asked.find(|subject| rights.publishes.iter().any(|right| covers(right, subject)))
 }
 
 async fn round_trip(connected: &Connected) -> Asked<Duration> {
-    let question = question(&connected.role)
-        .ok_or_else(|| Unknown::Skipped(format!("{} may ask nothing", connected.role)))?;
+    let question =
+        question(connected).ok_or_else(|| Unknown::Skipped(format!("{} may ask nothing", connected.role)))?;
     let bus = Bus::from(connected.connection.clone());
     let mut shortest: Option<Duration> = None;
     for _ in 0..TRIES {
@@ -166,8 +173,8 @@ pub(super) async fn storage(monitoring: &[String]) -> Asked<Vec<Storage>> {
 
 /// Tries what the role must be able to do, and one thing that it must not.
 pub(super) async fn rights(connected: &Connected) -> Asked<Rights> {
-    let Connected { role, known, trial, connection: _ } = connected;
-    let question = question(role).ok_or_else(|| {
+    let Connected { role, known, trial, connection: _, caller: _ } = connected;
+    let question = question(connected).ok_or_else(|| {
         Unknown::Skipped(format!("as {role} nothing can be asked, so its rights are not tried"))
     })?;
     let all = probes(role);

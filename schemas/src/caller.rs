@@ -1,0 +1,113 @@
+//! The caller of a query, as the subject names it. A NATS server with permissions lets each user publish below its own
+//! root only, so budgets and read scopes can rest on it.
+
+use std::fmt;
+
+use crate::bus::{BusSubject, Inbox, QueryVerb, ROOT};
+use crate::names::{BadName, CellId, ClientName, Domain};
+use crate::sight::Sight;
+
+/// The caller of a query: `<root>` in `muster.query.<root>.<noun>.<verb>`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Caller {
+    /// `client.<domain>.<client>`
+    Client(Domain, ClientName),
+    /// `operator.<operator>`
+    Operator(ClientName),
+    /// `auditor.<auditor>`
+    Auditor(ClientName),
+    /// `gateway.<gateway>`: a program that serves the cluster over another protocol.
+    Gateway(ClientName),
+    /// `rep.<cell>`
+    Rep(CellId),
+    /// `auctioneer`
+    Auctioneer,
+    /// `bbs`
+    Bbs,
+}
+
+impl Caller {
+    /// Returns the subject of a query by this caller.
+    #[must_use]
+    pub fn query(&self, verb: QueryVerb) -> String {
+        BusSubject::Query(self.clone(), verb).to_string()
+    }
+
+    /// Returns the caller that receives its answers in `inbox`, or `None` if the owner of the inbox sends no queries.
+    #[must_use]
+    pub fn with_inbox(inbox: &Inbox) -> Option<Self> {
+        match inbox {
+            Inbox::Client(domain, client) => Some(Self::Client(domain.clone(), client.clone())),
+            Inbox::Operator(name) => Some(Self::Operator(name.clone())),
+            Inbox::Auditor(name) => Some(Self::Auditor(name.clone())),
+            Inbox::Gateway(name) => Some(Self::Gateway(name.clone())),
+            Inbox::Rep(cell) => Some(Self::Rep(cell.clone())),
+            Inbox::Auctioneer(_) => Some(Self::Auctioneer),
+            Inbox::Bbs(_) => Some(Self::Bbs),
+            Inbox::BbsWriter(_) | Inbox::AuctioneerReader(_) | Inbox::Projector(_) => None,
+        }
+    }
+
+    /// Returns the caller that the subject of a query names, even if its noun and verb are unknown.
+    #[must_use]
+    pub fn of_subject(subject: &str) -> Option<Self> {
+        let tokens: Vec<&str> = subject.split('.').collect();
+        let ([ROOT, "query", tokens @ ..] | [ROOT, "query-of", _, tokens @ ..]) = &tokens[..] else {
+            return None;
+        };
+        Self::split(tokens).and_then(|(caller, _)| caller.ok())
+    }
+
+    /// Reads the root at the start of `tokens` and returns the rest. `None` if no root starts like that.
+    pub(crate) fn split<'a>(tokens: &'a [&'a str]) -> Option<(Result<Self, BadName>, &'a [&'a str])> {
+        let named = |name: &str| ClientName::new(name);
+        Some(match tokens {
+            ["client", domain, client, rest @ ..] => {
+                let of_domain = |domain| named(client).map(|client| Self::Client(domain, client));
+                (Domain::new(domain).and_then(of_domain), rest)
+            }
+            ["operator", name, rest @ ..] => (named(name).map(Self::Operator), rest),
+            ["auditor", name, rest @ ..] => (named(name).map(Self::Auditor), rest),
+            ["gateway", name, rest @ ..] => (named(name).map(Self::Gateway), rest),
+            ["rep", cell, rest @ ..] => (CellId::new(cell).map(Self::Rep), rest),
+            ["auctioneer", rest @ ..] => (Ok(Self::Auctioneer), rest),
+            ["bbs", rest @ ..] => (Ok(Self::Bbs), rest),
+            _ => return None,
+        })
+    }
+
+    /// Returns `true` for Muster's own services, whose queries have a budget of their own.
+    #[must_use]
+    pub const fn is_service(&self) -> bool {
+        match self {
+            Self::Rep(_) | Self::Auctioneer | Self::Bbs => true,
+            Self::Client(..) | Self::Operator(_) | Self::Auditor(_) | Self::Gateway(_) => false,
+        }
+    }
+
+    /// Returns the read scope of the caller on a server that enforces permissions.
+    #[must_use]
+    pub fn sight(&self) -> Sight {
+        match self {
+            Self::Client(domain, _) => Sight::Domain(domain.clone()),
+            Self::Operator(_) | Self::Auditor(_) | Self::Rep(_) | Self::Auctioneer | Self::Bbs => {
+                Sight::Everything
+            }
+            Self::Gateway(_) => Sight::Nothing,
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(domain, client) => write!(f, "client.{domain}.{client}"),
+            Self::Operator(name) => write!(f, "operator.{name}"),
+            Self::Auditor(name) => write!(f, "auditor.{name}"),
+            Self::Gateway(name) => write!(f, "gateway.{name}"),
+            Self::Rep(cell) => write!(f, "rep.{cell}"),
+            Self::Auctioneer => f.write_str("auctioneer"),
+            Self::Bbs => f.write_str("bbs"),
+        }
+    }
+}
