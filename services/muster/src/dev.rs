@@ -19,7 +19,7 @@ use rustix::process::geteuid;
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::message::Done;
-use schemas::names::{CellId, ClientName, ServiceId, Zone};
+use schemas::names::{CellId, ClientName, ServiceId, TaskGuid, Zone};
 use schemas::query::CellState;
 use schemas::resources::Resources;
 use schemas::spec::Item;
@@ -71,6 +71,9 @@ pub(crate) struct DevArgs {
     /// Whether containers are kept apart from this host and each other, as those of a cluster are
     #[arg(long, value_enum, default_value_t = IsolationArg::None, env = "MUSTER_ISOLATION")]
     pub(crate) isolation: IsolationArg,
+    /// Run the tasks of the file again that ran at an earlier start
+    #[arg(long, requires = "file")]
+    pub(crate) rerun: bool,
     /// Show events line by line, also on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
@@ -168,8 +171,8 @@ pub(crate) async fn run(
             "warning: containers are not isolated and run as root: whatever they run may do anything on this host; use --isolation full",
         );
     }
-    let shown =
-        Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
+    let live = !args.plain && std::io::stdout().is_terminal();
+    let shown = Shown { heading, file: args.file.clone(), rerun: args.rerun, live };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
     let mut local = start(&journal, &bus, &folder, (&watching, &args.traces))?;
     let tables = Projected::start(&journal, &folder, &watching);
@@ -339,6 +342,8 @@ fn client(bus: &InProcess) -> Result<Client, Failure> {
 struct Shown {
     heading: Vec<String>,
     file: Option<PathBuf>,
+    /// Whether tasks of the file are run again that the log knows.
+    rerun: bool,
     live: bool,
 }
 
@@ -352,7 +357,7 @@ async fn show(
 ) -> Result<(), Failure> {
     let file = shown.file.take().unwrap_or_default();
     for item in items {
-        let told = desire(client, item, &file).await?;
+        let told = desire(client, item, &file, shown.rerun).await?;
         told.iter().for_each(|line| note(line));
         shown.heading.extend(told);
     }
@@ -388,7 +393,7 @@ async fn all_present(client: &Client, cells: u32) -> Result<(), Failure> {
 
 /// What exists already is left as it is: a second start with the same file goes on with what is running. Where that is
 /// not what the file says, it is told.
-async fn desire(client: &Client, item: Item, file: &Path) -> Result<Vec<String>, Failure> {
+async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result<Vec<String>, Failure> {
     let (what, done) = match item {
         Item::Lrp(lrp) => {
             let done = client.in_domain(lrp.domain.clone()).desire_lrp((*lrp).clone()).await;
@@ -399,6 +404,9 @@ async fn desire(client: &Client, item: Item, file: &Path) -> Result<Vec<String>,
         }
         Item::Task(task) => {
             let what = format!("task {}", task.task_guid);
+            if !rerun && ran_before(client, &task.task_guid).await? {
+                return Ok(vec![format!("{what} ran at an earlier start and is not run again (see --rerun)")]);
+            }
             let done = client.in_domain(task.domain.clone()).desire_task(*task).await;
             if exists(&done) {
                 return Ok(vec![format!("{what} exists already, and is left as it is")]);
@@ -433,6 +441,13 @@ async fn desire(client: &Client, item: Item, file: &Path) -> Result<Vec<String>,
         }
     };
     done.map(|_| vec![]).map_err(|error| Failure::from(error).doing(format!("desire {what}")))
+}
+
+/// Returns `true` if the log has a task of this guid. A task that ended is deleted soon after, so the tasks that exist are
+/// not enough.
+async fn ran_before(client: &Client, guid: &TaskGuid) -> Result<bool, Failure> {
+    let (entries, _) = client.history(Position(0), Some(&format!("task:{guid}"))).await?;
+    Ok(!entries.is_empty())
 }
 
 fn exists(done: &Result<Done, client::Error>) -> bool {

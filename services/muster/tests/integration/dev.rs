@@ -394,14 +394,21 @@ fn every_way_to_fail_has_its_status(place: &Place, muster: &Muster) {
 #[test]
 fn a_second_start_carries_on() {
     let place = Place::new();
-    let file = place.file("web.toml", sleeper("web", 3));
-    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let file = place.file("stack.toml", stack_with_task());
+    let file = file.to_str().unwrap();
+    let dev = Dev::start(&place, &[file]);
     dev.muster.runs("web", 3);
     dev.muster.ok("lrp scale web=2 --reason fewer");
     let before = dev.muster.json("history lrp web");
+    eventually("the task ended", || dev.muster.try_json("task resolve migrate"));
     dev.end(&place);
 
-    let dev = Dev::start(&place, &[]);
+    let dev = Dev::start(&place, &[file]);
+    eventually("dev reports that the task ran before", || {
+        let log = std::fs::read_to_string(place.path().join("dev.log")).unwrap();
+        so(log.contains("task migrate ran at an earlier start and is not run again"), || log.clone())
+    });
+    dev.muster.exits(3, "task show migrate");
     eventually("what ought to run runs again", || exactly(place.path(), &["web/0", "web/1"]));
     let after = dev.muster.json("history lrp web");
     let [before, after] = [before, after].map(|history| history.as_array().unwrap().clone());
@@ -411,12 +418,21 @@ fn a_second_start_carries_on() {
     place.tell(&format!("kill -9 dev (pid {})", dev.service.pid()));
     dev.service.kill9();
     assert_eq!(running_in(place.path()), running, "containers outlive it");
-    let dev = Dev::start(&place, &[]);
+    let dev = Dev::start(&place, &["--rerun", file]);
+    eventually("the task runs again", || dev.muster.try_json("task resolve migrate"));
     dev.muster.ok("lrp scale web=2");
     assert_eq!(guids(&dev.muster.runs("web", 2)), guids(&rows), "the same containers are adopted");
     assert_eq!(running_in(place.path()), running);
 
     one_that_died_meanwhile_is_replaced(&place, dev);
+}
+
+/// Three web servers, and a task that ends at once.
+fn stack_with_task() -> String {
+    let web = sleeper("web", 3).replace("domain = \"shop\"\n", "");
+    format!(
+        "domain = \"shop\"\n[[lrp]]\n{web}[[task]]\ntask_guid = \"migrate\"\nmemory_mb = 8\naction.run.path = \"true\"\n"
+    )
 }
 
 fn one_that_died_meanwhile_is_replaced(place: &Place, dev: Dev) {
