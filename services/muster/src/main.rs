@@ -36,7 +36,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs long-running processes and tasks on a fleet of cells, and keeps every change on one ordered log
 #[derive(Debug, Parser)]
-#[command(name = "muster", version, arg_required_else_help = true, after_help = EXITS)]
+#[command(name = "muster", version, arg_required_else_help = true, after_help = cli::failure::exits())]
 struct Muster {
     #[command(flatten)]
     global: cli::Global,
@@ -54,11 +54,6 @@ enum Command {
     Simulate(simulate::SimulateArgs),
 }
 
-const EXITS: &str = "Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 server unreachable, \
-                     6 not placed, 8 wait timed out, 9 a check found something or a rollout is paused, \
-                     10 a rep has evacuated its cell and left, \
-                     11 degraded, 12 unhealthy (status)";
-
 fn main() -> ExitCode {
     // There is a shim for each container, and it lives as long: nothing of the rest is set up for it.
     let arguments: Vec<_> = std::env::args_os().skip(1).take(3).collect();
@@ -73,12 +68,25 @@ fn main() -> ExitCode {
     }
     let Muster { global, command } = match parse() {
         Ok(muster) => muster,
-        Err(error) => error.exit(),
+        Err(error) => return refused(&error),
     };
     match command {
         Command::Service(service) => launch::run(service, &global),
         Command::Simulate(args) => simulate::run(&args, &global),
         Command::Cli(command) => cli::run::<Muster>(command, &global),
+    }
+}
+
+/// Prints what is wrong with the command line, or the help that it asks for.
+fn refused(error: &clap::Error) -> ExitCode {
+    // A terminal that is gone needs no message.
+    drop(error.print());
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_exec = words.windows(2).any(|pair| (pair[0] == "instance" || pair[0] == "actual-lrp") && pair[1] == "exec");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_exec => ExitCode::from(cli::failure::Exit::NotReached as u8),
+        _ => ExitCode::from(cli::failure::Exit::Usage as u8),
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) async fn unless_cancelled<T>(
     tokio::select! {
         done = work => done,
         interrupted = tokio::signal::ctrl_c() => match interrupted {
-            Ok(()) => Err(Failure::new(Exit::Failed, "Cancelled", "it was ended before it was done")),
+            Ok(()) => Err(Failure::new(Exit::Interrupted, "Cancelled", "it was ended before it was done")),
             Err(error) => Err(failed(format!("can't listen to signals: {error}"))),
         },
     }

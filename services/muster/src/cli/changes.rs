@@ -91,7 +91,7 @@ pub(crate) async fn run(
     let (after, to) = rows(to, about.as_deref(), global).await?;
     let between = Between { from, to, changes: changes(&before, &after) };
     Output::new(global).one(&between, text)?;
-    if between.changes.is_empty() { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+    if between.changes.is_empty() { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 
 /// The rows as of a moment, and its position.

@@ -50,7 +50,7 @@ pub(crate) async fn run(
         same &= compared.is_same();
         output.next(&compared, |compared, _| compared.text())?;
     }
-    if same { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+    if same { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 
 /// The processes of a file, of which something is done; it has to have one.

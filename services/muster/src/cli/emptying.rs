@@ -32,8 +32,8 @@ pub(super) async fn wait(
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
             drop(bar);
-            note(&format!("detached: the evacuation goes on; see muster cell show {id}"));
-            return Ok(());
+            note(&format!("interrupted: the evacuation goes on; see muster cell show {id}"));
+            return Err(Failure::silent(Exit::Interrupted));
         }
     };
     emptied.unwrap_or_else(|_| {

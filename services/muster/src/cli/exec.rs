@@ -98,7 +98,7 @@ fn status_of(end: ExecEnd, name: &str) -> Result<(), Failure> {
             output::note(&format!("{name}: {reason}"));
             Err(Failure::of_program(SIGNALLED + signal))
         }
-        ExecEnd::Failed(why) => Err(Failure::new(Exit::Failed, "Exec", format!("{name}: {why}"))),
+        ExecEnd::Failed(why) => Err(Failure::new(Exit::NotStarted, "Exec", format!("{name}: {why}"))),
     }
 }
 

@@ -11,35 +11,77 @@ use super::names::Names;
 use super::words::Invalid;
 use crate::error::chain;
 
-/// How the program ends. Fixed and documented: scripts depend on it.
+/// Exit status of the program. Each has one meaning; scripts depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It was done.
+    /// The command did its work.
     Done = 0,
-    /// Something else went wrong.
+    /// The command failed for a reason without a status of its own.
     Failed = 1,
-    /// The command line itself is wrong.
+    /// The command line is invalid.
     Usage = 2,
-    /// The thing doesn't exist.
+    /// The object does not exist.
     NotFound = 3,
-    /// The thing exists, or is in a state in which this can't be done.
+    /// The object exists already, or its state does not allow the command.
     Conflict = 4,
-    /// Nobody answers.
+    /// No server answered.
     Unreachable = 5,
-    /// No cell could take it.
+    /// No cell has room, or none is compatible.
     NotPlaced = 6,
-    /// What was asked for failed, and everything went back to what ran before.
+    /// A rollout failed and was rolled back.
     RolledBack = 7,
-    /// It was not carried out in the time that was given for it.
+    /// The change was not carried out within `--timeout`.
     TimedOut = 8,
-    /// A check found something, or a rollout is paused: a person has to look.
+    /// A check found a problem.
     Found = 9,
-    /// The cluster works, but something isn't as it ought to be.
-    Degraded = 11,
-    /// Nothing is decided or placed in the cluster.
-    Unhealthy = 12,
-    /// A rep has left after its evacuation, and is not to be started again by itself.
+    /// A rep has left after its evacuation.
     Evacuated = 10,
+    /// The cluster works, with problems.
+    Degraded = 11,
+    /// The cluster decides or places nothing.
+    Unhealthy = 12,
+    /// The compared things differ, or a plan has changes.
+    Differs = 13,
+    /// A rollout is paused.
+    Paused = 14,
+    /// Several things failed, with different statuses.
+    Several = 15,
+    /// `instance exec` did not reach the program.
+    NotReached = 125,
+    /// `instance exec` reached the container, and the program could not be started.
+    NotStarted = 126,
+    /// The user interrupted the command; a change goes on.
+    Interrupted = 130,
+}
+
+/// Every exit status with its meaning, in the order of the numbers: the help and docs/using.md have the same.
+const EXITS: [(Exit, &str); 19] = [
+    (Exit::Done, "done; of status: the cluster is healthy"),
+    (Exit::Failed, "error"),
+    (Exit::Usage, "invalid command line"),
+    (Exit::NotFound, "not found"),
+    (Exit::Conflict, "conflict with what exists"),
+    (Exit::Unreachable, "no server answers"),
+    (Exit::NotPlaced, "no cell takes it; of plan: no cell would"),
+    (Exit::RolledBack, "the rollout was rolled back"),
+    (Exit::TimedOut, "not carried out within --timeout"),
+    (Exit::Found, "a check found a problem"),
+    (Exit::Evacuated, "a rep has evacuated its cell and left"),
+    (Exit::Degraded, "the cluster is degraded"),
+    (Exit::Unhealthy, "the cluster is unhealthy"),
+    (Exit::Differs, "diff found a difference, or plan a change that fits"),
+    (Exit::Paused, "the rollout is paused"),
+    (Exit::Several, "several things failed, with different statuses"),
+    (Exit::NotReached, "instance exec did not reach the program"),
+    (Exit::NotStarted, "instance exec could not start the program"),
+    (Exit::Interrupted, "interrupted (Ctrl-C); a change that was made goes on"),
+];
+
+/// Returns the table of exit statuses for the help.
+pub(crate) fn exits() -> String {
+    let all: Vec<String> =
+        EXITS.iter().map(|(exit, meaning)| format!("{} {meaning}", *exit as u8)).collect();
+    format!("Exit status: {}. instance exec otherwise ends with the status of its program.", all.join(", "))
 }
 
 /// Why a command didn't do what was asked.
@@ -101,6 +143,12 @@ impl Failure {
     /// The status that the program ends with.
     pub(crate) fn status(&self) -> u8 {
         self.program.unwrap_or(self.exit as u8)
+    }
+
+    /// Returns the exit status where statuses of the program that was run must be told from those of this one.
+    pub(crate) fn status_beside_program(&self) -> u8 {
+        let is_own = [Exit::Done, Exit::NotStarted].contains(&self.exit);
+        self.program.unwrap_or(if is_own { self.exit as u8 } else { Exit::NotReached as u8 })
     }
 
     /// Whether there is nothing to say about it.
@@ -269,6 +317,16 @@ pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exit_statuses_in_the_documents_are_those_of_the_program() {
+        let documented = include_str!("../../../../docs/using.md");
+        let rows: Vec<String> =
+            EXITS.iter().map(|(exit, meaning)| format!("| {} | {meaning} |", *exit as u8)).collect();
+        assert!(documented.contains(&rows.join("\n")), "docs/using.md lacks:\n{}", rows.join("\n"));
+        let numbers: std::collections::BTreeSet<u8> = EXITS.iter().map(|(exit, _)| *exit as u8).collect();
+        assert_eq!(numbers.len(), EXITS.len());
+    }
 
     #[test]
     fn every_refusal_has_its_exit_status() {

@@ -398,8 +398,11 @@ impl<'a> Session<'a> {
             Watched::Settled { running } => {
                 (true, format!(": {} running", count(running.into(), "instance")))
             }
-            Watched::Detached if did == UNCHANGED => (false, String::new()),
+            Watched::Detached | Watched::Interrupted if did == UNCHANGED => (false, String::new()),
             Watched::Detached => (false, "; it is being carried out".to_owned()),
+            Watched::Interrupted => {
+                (false, format!("; it is still being carried out, see muster lrp show {guid}"))
+            }
         };
         let to = definition_id.map(|id| format!(" to {id}")).unwrap_or_default();
         let text = match did {
@@ -408,7 +411,9 @@ impl<'a> Session<'a> {
         };
         let Done { position, version } = done;
         let changed = Changed { process_guid: guid, did, definition_id, carried_out, position, version };
-        self.tell(&changed, &text)
+        self.tell(&changed, &text)?;
+        // The user stopped waiting, also for what comes next.
+        if watched == Watched::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
     }
 
     /// Shows what was done.

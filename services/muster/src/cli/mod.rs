@@ -85,11 +85,12 @@ pub(crate) use scope::{DomainUse, domain_use};
 
 /// Carries out a command, and gives the program's exit status. `Whole` is the whole command line, for completions.
 pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
+    let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
     match carry_out::<Whole>(command, global) {
         Ok(()) => ExitCode::from(Exit::Done as u8),
         Err(failure) => {
             output::failed(&failure, global);
-            ExitCode::from(failure.status())
+            ExitCode::from(if is_exec { failure.status_beside_program() } else { failure.status() })
         }
     }
 }

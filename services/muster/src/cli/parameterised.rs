@@ -170,9 +170,8 @@ async fn dispatch(
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
     match task::until(&task_guid, waits, limit, output).await? {
-        None => Ok(()),
-        Some(Some(end)) => task::show(&task_guid, &end, true, output),
-        Some(None) => {
+        Some(end) => task::show(&task_guid, &end, true, output),
+        None => {
             let why = format!("dispatch {number} of {guid} was withdrawn while it waited");
             let advice = format!("why: muster history parameterised {guid}");
             Err(Failure::new(Exit::Failed, "Withdrawn", why).advise(advice))

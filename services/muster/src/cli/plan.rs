@@ -196,7 +196,7 @@ pub(crate) async fn run(
 fn end(changes: bool, fits: bool) -> Result<(), Failure> {
     match (changes, fits) {
         (false, _) => Ok(()),
-        (true, true) => Err(Failure::silent(Exit::Failed)),
+        (true, true) => Err(Failure::silent(Exit::Differs)),
         (true, false) => Err(Failure::silent(Exit::NotPlaced)),
     }
 }

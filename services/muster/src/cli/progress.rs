@@ -37,8 +37,10 @@ pub(crate) enum Watched {
         /// How many run.
         running: u32,
     },
-    /// The user went away; it goes on.
+    /// The command was not to wait; the change goes on.
     Detached,
+    /// The user interrupted the wait; the change goes on.
+    Interrupted,
 }
 
 /// What somebody waits for.
@@ -117,9 +119,7 @@ pub(crate) async fn settle(
         watched = timeout(limit.unwrap_or(Duration::MAX), watch) => watched,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
-            drop(bar);
-            note(&format!("detached: process {guid} goes on; see muster lrp show {guid}"));
-            return Ok(Watched::Detached);
+            return Ok(Watched::Interrupted);
         }
     };
     match watched {
@@ -257,7 +257,7 @@ async fn ended(
     if !rollout.is_over() {
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
-        let failure = Failure::new(Exit::Found, "Paused", format!("the {name} of process {guid} is {why}"));
+        let failure = Failure::new(Exit::Paused, "Paused", format!("the {name} of process {guid} is {why}"));
         let resume = format!("muster lrp rollout resume {guid}, or muster lrp rollout rollback {guid}");
         let can_go_back = rollout.kind == Kind::Update && rollout.rollback_to.is_some();
         let resume = if can_go_back { resume } else { format!("muster lrp rollout resume {guid}") };

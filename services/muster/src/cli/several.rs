@@ -1,5 +1,5 @@
-//! One command about several things: what becomes of each is shown, none keeps the others from their turn, and the exit
-//! status is the worst.
+//! One command about several things: what becomes of each is shown, and none keeps the others from their turn. The exit status
+//! is that of what failed, or `Several` if those differ.
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
@@ -11,22 +11,6 @@ pub(crate) struct Several<'a> {
     global: &'a Global,
     count: usize,
     failures: Vec<Failure>,
-}
-
-/// How bad an end is: the worst is that nobody could be asked, the least that something takes longer.
-const fn badness(exit: Exit) -> u8 {
-    match exit {
-        Exit::Done | Exit::Evacuated | Exit::Degraded | Exit::Unhealthy => 0,
-        Exit::TimedOut => 1,
-        Exit::Found => 2,
-        Exit::RolledBack => 3,
-        Exit::NotFound => 4,
-        Exit::Conflict => 5,
-        Exit::NotPlaced => 6,
-        Exit::Failed => 7,
-        Exit::Usage => 8,
-        Exit::Unreachable => 9,
-    }
 }
 
 impl<'a> Several<'a> {
@@ -62,17 +46,16 @@ impl<'a> Several<'a> {
 
     /// The end: the one failure, or what is left to say when each was told already.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
-        let Some(worst) = self.failures.iter().map(|failure| failure.exit).max_by_key(|exit| badness(*exit))
-        else {
-            return Ok(());
-        };
+        let mut exits = self.failures.iter().map(|failure| failure.exit);
+        let Some(first) = exits.next() else { return Ok(()) };
+        let exit = if exits.all(|exit| exit == first) { first } else { Exit::Several };
         if self.count == 1 {
             return self.failures.pop().map_or(Ok(()), Err);
         }
         if Output::new(self.global).is_for_people() {
             note(&format!("{} of {} failed", self.failures.len(), self.count));
         }
-        Err(Failure::silent(worst))
+        Err(Failure::silent(exit))
     }
 }
 
@@ -85,15 +68,18 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_end_is_the_end_of_all() {
+    fn failures_with_different_statuses_end_with_a_status_of_their_own() {
         let global = Global::default();
-        let mut several = Several::new(&global, 4);
-        assert_eq!(several.note(Ok(7)), Ok(Some(7)));
-        for exit in [Exit::Conflict, Exit::NotPlaced, Exit::NotFound] {
-            assert_eq!(several.note(failure(exit)), Ok(None));
-        }
-        let end = several.end().unwrap_err();
-        assert!(end.is_silent() && end.exit == Exit::NotPlaced, "{end:?}");
+        let end = |exits: &[Exit]| {
+            let mut several = Several::new(&global, 4);
+            assert_eq!(several.note(Ok(7)), Ok(Some(7)));
+            exits.iter().for_each(|exit| assert_eq!(several.note(failure(*exit)), Ok(None)));
+            let end = several.end().unwrap_err();
+            assert!(end.is_silent(), "{end:?}");
+            end.exit
+        };
+        assert_eq!(end(&[Exit::RolledBack, Exit::NotPlaced]), Exit::Several);
+        assert_eq!(end(&[Exit::NotPlaced, Exit::NotPlaced]), Exit::NotPlaced);
     }
 
     #[test]

@@ -189,31 +189,29 @@ async fn wait_for(
     output: Output,
 ) -> Result<(), Failure> {
     let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-    match until(guid, waits, limit, output).await? {
-        Some(end) => show(guid, &end, alone, output),
-        None => Ok(()),
-    }
+    let end = until(guid, waits, limit, output).await?;
+    show(guid, &end, alone, output)
 }
 
-/// Waits for what tells how a task ended; none: the user didn't want to wait any longer.
+/// Waits for the end of a task. An interrupt of the user ends the wait and not the task.
 pub(super) async fn until<T>(
     guid: &TaskGuid,
     waits: impl Future<Output = Result<T, client::Error>>,
     limit: Option<Duration>,
     output: Output,
-) -> Result<Option<T>, Failure> {
+) -> Result<T, Failure> {
     let bar = Bar::new(output, format!("task {guid} runs"));
     let ended = tokio::select! {
         ended = waits => ended,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
             drop(bar);
-            note(&format!("detached: task {guid} goes on; see muster task show {guid}"));
-            return Ok(None);
+            note(&format!("interrupted: task {guid} goes on; see muster task show {guid}"));
+            return Err(Failure::silent(Exit::Interrupted));
         }
     };
     drop(bar);
-    ended.map(Some).map_err(|error| match error {
+    ended.map_err(|error| match error {
         client::Error::TimedOut { .. } if limit.is_some() => {
             let waited = words::span(limit.unwrap_or_default());
             Failure::new(Exit::TimedOut, "WaitTimedOut", format!("task {guid} has not ended after {waited}"))

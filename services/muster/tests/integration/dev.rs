@@ -380,8 +380,9 @@ fn every_way_to_fail_has_its_status(place: &Place, muster: &Muster) {
     let mut waits = muster.start(&place.path().join("waits.log"), &["lrp", "desire", &slow]);
     waits.says("slow/0 starts on");
     let said = place.path().join("waits.log");
-    assert_eq!(waits.interrupt().code(), Some(0));
-    assert!(std::fs::read_to_string(said).unwrap().contains("detached: process slow goes on"));
+    assert_eq!(waits.interrupt().code(), Some(130));
+    let said = std::fs::read_to_string(said).unwrap();
+    assert!(said.contains("process slow desired; it is still being carried out, see muster lrp show slow"), "{said}");
     assert_eq!(muster.json("lrp show slow")["desired"], true);
     muster.ok("lrp remove slow");
 

@@ -43,10 +43,10 @@ fn a_program_is_run_in_a_container_and_its_end_is_ours() {
     assert!(said.out.as_bytes() == much, "{} bytes came back", said.out.len());
     exec(muster, "web/0", "head -c 3", &much).exits(0);
     muster
-        .exits(1, "instance exec -n web/0 -- no-such-program")
+        .exits(126, "instance exec -n web/0 -- no-such-program")
         .tells(&["cannot start no-such-program: No such file"]);
-    muster.exits(3, "instance exec -n web/9 -- true").tells(&["web/9"]);
-    muster.exits(2, "instance exec -n web/0").tells(&["PROGRAM"]);
+    muster.exits(125, "instance exec -n web/9 -- true").tells(&["web/9"]);
+    muster.exits(125, "instance exec -n web/0").tells(&["PROGRAM"]);
     // The container's own log has nothing of it.
     assert_eq!(muster.ok("instance logs web/0").out, "");
     muster.ok("history instance web/1").tells(&["sh -c"]);

@@ -55,9 +55,9 @@ fn a_file_that_says_something_else_changes_nothing_and_is_told() {
     dev.muster.ok(&format!("lrp diff {file}")).tells(&["process web is as the file says"]);
     let changed = std::fs::read_to_string(&file).unwrap().replace("instances = 1", "instances = 2");
     std::fs::write(&file, changed.replace("memory_mb = 8", "memory_mb = 9")).unwrap();
-    let said = dev.muster.exits(1, &format!("lrp diff {file}"));
+    let said = dev.muster.exits(13, &format!("lrp diff {file}"));
     said.tells(&["instances", "1 -> 2", "memory_mb", "8 -> 9"]);
-    let said = dev.muster.exits(1, &format!("lrp diff {file} -o json")).json();
+    let said = dev.muster.exits(13, &format!("lrp diff {file} -o json")).json();
     assert_eq!(said["differences"].as_array().unwrap().len(), 2, "{said}");
     dev.end(&place);
 
@@ -68,7 +68,7 @@ fn a_file_that_says_something_else_changes_nothing_and_is_told() {
     dev.end(&place);
     let new = several(&place, "new.toml", &[("new", 1)]);
     let dev = Dev::start(&place, &[]);
-    dev.muster.exits(1, &format!("lrp diff {new}")).tells(&["process new is not desired"]);
+    dev.muster.exits(13, &format!("lrp diff {new}")).tells(&["process new is not desired"]);
     dev.end(&place);
 }
 

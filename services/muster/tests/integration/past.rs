@@ -68,7 +68,7 @@ fn a_local_cluster_shows_what_held_at_a_moment() {
         .tells(&["invalid moment \"yesterday\": expected a position"]);
     muster.exits(2, "lrp scale web=1 --as-of 7").tells(&["--as-of"]);
 
-    let changed = muster.exits(1, &format!("diff --from {earlier} --to {here} --about lrp:web"));
+    let changed = muster.exits(13, &format!("diff --from {earlier} --to {here} --about lrp:web"));
     assert!(changed.out.contains("~ web: ") && changed.out.contains("instances 2 → 3"), "{changed:?}");
     assert!(changed.out.contains("+ web/2: appeared, UNCLAIMED"), "{changed:?}");
     let nothing = muster.ok(&format!("diff --from {here} --to {here}"));
@@ -87,7 +87,7 @@ fn time_alone_ends_a_domain(muster: &Muster) {
     let moment = |after_ms: u64| AsOf::Time(Timestamp(at + after_ms * 1_000_000)).to_string();
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     let line = format!("diff --from {} --to {} --about domain:brief", moment(0), moment(1_200));
-    let changed = muster.exits(1, &line);
+    let changed = muster.exits(13, &line);
     assert!(changed.out.contains("~ brief: fresh true → false"), "{changed:?}");
 }
 

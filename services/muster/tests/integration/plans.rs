@@ -90,7 +90,7 @@ fn a_plan_of_tasks_names_cells_and_what_is_missing() {
     let dev = Dev::start(&place, &[]);
     let muster = &dev.muster;
     let small = task(&place, "small", 8, "");
-    let plan = muster.exits(1, &format!("task plan {small} -o json")).json();
+    let plan = muster.exits(13, &format!("task plan {small} -o json")).json();
     assert_eq!((&plan["changes"], &plan["fits"]), (&json!(true), &json!(true)), "{plan}");
     let cell = plan["tasks"][0]["fate"]["runs"]["cell_id"].as_str().unwrap();
     let position = planned(muster, 1, "task", &small);

@@ -92,7 +92,7 @@ fn an_update_rolls_and_no_index_is_ever_without_a_running_instance() {
     let muster = &dev.muster;
     let v2 = file(&place, "v2", RUNS, "");
     muster
-        .exits(1, &format!("lrp diff {v2}"))
+        .exits(13, &format!("lrp diff {v2}"))
         .tells(&["environment_variables[0].value  \"v1\" -> \"v2\"", " would replace its instances"]);
 
     let over = AtomicBool::new(false);
@@ -184,12 +184,12 @@ fn a_rollout_pauses_and_goes_on_or_back_when_somebody_says_so() {
     muster.exits(3, "lrp rollout status web").tells(&["process web had no rollout yet"]);
     muster.exits(4, "lrp rollout rollback web").tells(&["no rollout is under way"]);
     let canary = file(&place, "canary", RUNS, &update("pause_after = 1"));
-    let said = muster.exits(9, &format!("lrp update web {canary}"));
+    let said = muster.exits(14, &format!("lrp update web {canary}"));
     said.tells(&["is paused after 1 replaced, as the policy says (resume or roll back) (Paused)"]);
     muster.ok("lrp list").tells(&[", 1/3, paused"]);
     muster.ok("lrp rollout status web").tells(&["status    paused", "replaced  1 of 3", "back to   web"]);
     assert_eq!(guids(&muster.runs("web", 3)).intersection(&guids(&before)).count(), 2);
-    muster.exits(9, "lrp rollout watch web");
+    muster.exits(14, "lrp rollout watch web");
     // What is scaled meanwhile runs.
     muster.ok("lrp scale web=4").tells(&["process web scaled: 4 instances running"]);
     muster.ok("lrp scale web=3");
@@ -199,7 +199,7 @@ fn a_rollout_pauses_and_goes_on_or_back_when_somebody_says_so() {
     muster.ok("lrp rollout watch web").tells(&["process web rolled out to "]);
     let restarted = muster.runs("web", 3);
     muster.ok("lrp update web --instances 3 --annotation canary");
-    muster.exits(9, "lrp restart web").tells(&["is paused after 1 replaced"]);
+    muster.exits(14, "lrp restart web").tells(&["is paused after 1 replaced"]);
     let said = muster.ok("lrp rollout rollback web");
     said.tells(&["process web rolled back to ", ": 3 instances running"]);
     assert_eq!(guids(&muster.runs("web", 3)).intersection(&guids(&restarted)).count(), 2);
@@ -284,7 +284,7 @@ fn a_policy_that_is_none_is_refused_with_its_path() {
     // A policy alone restarts nothing.
     let policies = file(&place, "v1", RUNS, &update("parallelism = \"50%\""));
     muster
-        .exits(1, &format!("lrp diff {policies}"))
+        .exits(13, &format!("lrp diff {policies}"))
         .tells(&["update.parallelism", "nothing would be restarted"]);
     muster.ok(&format!("lrp apply {policies}")).tells(&["process web updated to web: 3 instances running"]);
     assert_eq!(guids(&muster.runs("web", 3)), guids(&before));
@@ -340,9 +340,9 @@ fn a_plan_says_what_applying_does_and_writes_nothing() {
     let v1 = file(&place, "v1", RUNS, "");
     let before = entries(muster);
     muster
-        .exits(1, &format!("lrp plan {v1}"))
+        .exits(13, &format!("lrp plan {v1}"))
         .tells(&["process web would be desired: 3 instances", "starts"]);
-    let plan = muster.exits(1, &format!("lrp plan {v1} -o json")).json();
+    let plan = muster.exits(13, &format!("lrp plan {v1} -o json")).json();
     assert_eq!((&plan["changes"], &plan["fits"]), (&true.into(), &true.into()), "{plan}");
     assert_eq!(entries(muster), before, "nothing is written");
     muster.ok(&format!("lrp apply {v1}"));
@@ -350,9 +350,9 @@ fn a_plan_says_what_applying_does_and_writes_nothing() {
     muster.ok(&format!("lrp plan {v1}")).tells(&["process web is as the file says"]);
 
     let v2 = file(&place, "v2", RUNS, &update("parallelism = 2"));
-    let said = muster.exits(1, &format!("lrp plan {v2}"));
+    let said = muster.exits(13, &format!("lrp plan {v2}"));
     said.tells(&["would replace its instances", "TURN", "web/0@", "stops", "all of it would find its place"]);
-    let plan = muster.exits(1, &format!("lrp plan {v2} -o json")).json();
+    let plan = muster.exits(13, &format!("lrp plan {v2} -o json")).json();
     let turns: Vec<u64> =
         plan["steps"].as_array().unwrap().iter().map(|step| step["turn"].as_u64().unwrap()).collect();
     assert_eq!(turns, [1, 1, 1, 1, 2, 2], "two at a time: {plan}");
@@ -446,7 +446,7 @@ fn a_global_process_is_planned_and_applied_cell_by_cell() {
         path
     };
     let v1 = global("v1");
-    let plan = muster.exits(1, &format!("lrp plan {v1} -o json")).json();
+    let plan = muster.exits(13, &format!("lrp plan {v1} -o json")).json();
     let cells = |plan: &Value| started(plan).into_iter().map(|(_, cell)| cell).collect::<BTreeSet<_>>();
     assert_eq!(cells(&plan), ["c1", "c2", "c3"].map(str::to_owned).into(), "{plan}");
     muster.ok(&format!("lrp apply {v1}"));
@@ -461,7 +461,7 @@ fn a_global_process_is_planned_and_applied_cell_by_cell() {
         .tells(&["process web is global and can't become replicated"]);
 
     let v2 = global("v2");
-    let plan = muster.exits(1, &format!("lrp plan {v2} -o json")).json();
+    let plan = muster.exits(13, &format!("lrp plan {v2} -o json")).json();
     assert_eq!((&plan["fits"], plan["steps"].as_array().unwrap().len()), (&true.into(), 6), "{plan}");
     muster.ok(&format!("lrp apply {v2}"));
     muster.ok(&format!("lrp plan {v2}"));
@@ -485,7 +485,7 @@ fn a_global_process_follows_the_cells_and_is_updated_cell_by_cell() {
     let muster = &dev.muster;
     muster.runs("web", 3);
     muster.ok("cell cordon c1");
-    let plan = muster.exits(1, &format!("lrp plan {} -o json", file("v2"))).json();
+    let plan = muster.exits(13, &format!("lrp plan {} -o json", file("v2"))).json();
     assert_eq!(plan["changes"], true, "{plan}");
     muster.ok(&format!("lrp apply {}", file("v2")));
     let on = || -> BTreeMap<String, String> {

@@ -146,7 +146,7 @@ fn a_secret_is_in_its_container_and_nowhere_else() {
     let key = key_of(muster);
     given.file("web.toml", web(&secret(THIRD), "{ secret_file = \"second\" }"));
     let differs = format!("environment_variables[1].value  sealed with key {key} -> another value");
-    muster.exits(1, &format!("lrp diff {file}")).tells(&[&differs]);
+    muster.exits(13, &format!("lrp diff {file}")).tells(&[&differs]);
     muster.ok(&format!("lrp apply {file}"));
     runs_with(muster, [THIRD_SUM, SECOND_SUM]);
     place.tell("another secret replaces the instance");
@@ -336,7 +336,7 @@ fn a_key_takes_over(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
     cluster.place.tell("the key is rotated");
     muster.exits(4, &forget).tells(&["process web", "1 thing would not start again", "--yes"]);
     muster
-        .exits(1, &format!("lrp diff {file}"))
+        .exits(13, &format!("lrp diff {file}"))
         .tells(&[&format!("sealed with key {old} -> sealed with key {new}")]);
     let before = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
     muster.ok(&format!("lrp apply {file}"));
