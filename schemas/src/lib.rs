@@ -34,6 +34,7 @@ pub mod cluster;
 pub mod codec;
 pub mod container;
 pub mod crash;
+mod cron;
 pub mod definition;
 pub mod desired;
 pub mod domain;

@@ -23,9 +23,9 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
-use crate::Timestamp;
 use crate::fields::nearest;
 use crate::limits::{self, MISSED_COUNTED};
+use crate::{Timestamp, cron};
 
 /// Before so long ago it is looked for the last moment that was due: first a little while, then more and more.
 const LOOKS_BACK: [Duration; 4] = [
@@ -46,7 +46,7 @@ pub struct Schedule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSchedule {
     /// The expression is none.
-    #[error("{0:?} is no cron expression of five fields: {1}")]
+    #[error("{0:?} is not a valid cron expression of five fields: {1}")]
     Cron(String, String),
     /// It names a time that never comes.
     #[error("{0:?} names a time that never comes")]
@@ -197,8 +197,9 @@ fn parse(cron: &str) -> Result<Cron, String> {
     if cron.len() > limits::CRON_BYTES {
         return Err(format!("it has {} bytes, more than {}", cron.len(), limits::CRON_BYTES));
     }
+    let numbers = cron::in_numbers(cron)?;
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    parser.parse(cron).map_err(|error| error.to_string())
+    parser.parse(&numbers).map_err(|error| error.to_string())
 }
 
 fn zone(name: &str) -> Option<TimeZone> {
