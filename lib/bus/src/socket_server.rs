@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::BufReader;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -19,6 +20,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::frame::{self, Frame, GREETING, Kind};
 use super::{AskError, BusError, InProcess, Incoming, LogLimit, subject};
 use crate::limits::{SOCKET_ASKS, SOCKET_CONNECTIONS, SOCKET_HELLO, SOCKET_QUEUE, SOCKET_SUBSCRIPTIONS};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Why a bus is not served over a Unix socket.
 #[derive(Debug, thiserror::Error)]
@@ -66,21 +70,21 @@ impl Drop for SocketServer {
     }
 }
 
-/// Makes the socket, for this user alone from its first moment: it gets its name when it has its mode.
+/// Makes the socket, for this user alone: it takes no connection before it has its mode. It is bound under its own name, by which
+/// `systemd-tmpfiles` knows that it is in use.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    let draft = PathBuf::from(draft);
-    if is_left_socket(path)? && std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process serves it"));
+    if is_left_socket(path)? {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process serves it"));
+        }
+        fs::remove_file(path)?;
     }
-    if is_left_socket(&draft)? {
-        fs::remove_file(&draft)?;
-    }
-    let listener = UnixListener::bind(&draft)?;
-    fs::set_permissions(&draft, Permissions::from_mode(0o600))?;
-    fs::rename(&draft, path)?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    UnixListener::from_std(socket.into())
 }
 
 /// Whether there is a socket of this user's, which may be replaced; false: there is nothing. What is something else, or

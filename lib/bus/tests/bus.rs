@@ -261,6 +261,9 @@ async fn garbage_on_the_socket_ends_that_connection_only() {
     let path = folder.path().join("bus.sock");
     let local = Bus::in_process("muster.inbox.bbs").unwrap();
     let server = local.serve_socket(&path).unwrap();
+    // It is known as a socket in use by its own name.
+    let in_use = std::fs::read_to_string("/proc/net/unix").unwrap();
+    assert!(in_use.lines().any(|line| line.ends_with(&format!(" {}", path.display()))), "{in_use}");
     let second = local.serve_socket(&path).unwrap_err();
     let why = std::error::Error::source(&second).unwrap().to_string();
     assert_eq!(why, "another process serves it");

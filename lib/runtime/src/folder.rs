@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock};
 use rustix::io::Errno;
 
 /// The file in a data folder that its owner holds a lock on. It goes when the owner does.
@@ -231,6 +231,8 @@ fn hold(path: &Path, closed_to: u32) -> Result<Held, FolderError> {
             continue;
         }
         sign(&mut lock).map_err(unusable(path))?;
+        // systemd-tmpfiles leaves a folder alone, and all that is in it, while its descriptor has a lock.
+        flock(&folder, FlockOperation::LockShared).map_err(|error| unusable(path)(error.into()))?;
         return Ok(Held { path: path.to_owned(), folder, _lock: lock, scratch: false });
     }
     Err(unusable(path)(io::Error::other("others begin and end in it all the time")))
@@ -514,6 +516,10 @@ mod tests {
     fn the_journals_file_is_this_users_alone() {
         let base = tempfile::tempdir().unwrap();
         let folder = Folder::own(&base.path().join("data")).unwrap();
+        // systemd-tmpfiles cleans no folder that it can't lock.
+        let cleaner = File::open(folder.path()).unwrap();
+        let locked = flock(&cleaner, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(locked.unwrap_err(), Errno::WOULDBLOCK);
         folder.private_file("journal.db").unwrap();
         assert_eq!(mode(&folder.path().join("journal.db")), 0o600);
         fs::set_permissions(folder.path().join("journal.db"), fs::Permissions::from_mode(0o644)).unwrap();
