@@ -371,7 +371,7 @@ fn result_file(folder: &Folder, path: &str) -> Result<String, String> {
     if bytes.len() > TASK_RESULT_BYTES {
         return Err(format!("result file is larger than {TASK_RESULT_BYTES} bytes"));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    String::from_utf8(bytes).map_err(|_| "result file is not UTF-8 text".to_owned())
 }
 
 /// Opens a file of a container. A link may lead about in the folder, and not out of it.

@@ -146,6 +146,8 @@ async fn a_task_has_a_result_of_limited_size() {
     assert_eq!(cell.completed(full).await, RunResult::Succeeded { result: "x".repeat(TASK_RESULT_BYTES) });
     let script = format!("head -c {} /dev/zero > out", TASK_RESULT_BYTES + 1);
     assert_eq!(cell.failure_of(with("out", &script)).await, "result file is larger than 51200 bytes");
+    let bytes = cell.failure_of(with("out", "printf 'a\\377b' > out")).await;
+    assert_eq!(bytes, "result file is not UTF-8 text");
     let missing = cell.failure_of(with("out", "true")).await;
     assert_eq!(missing, "cannot read the result file out: No such file or directory (os error 2)");
     assert_eq!(cell.failure_of(with("out", "mkfifo out")).await, "the result file out is not a file");
