@@ -83,4 +83,4 @@ pub use indices::Indices;
 pub use key::{ActualLrpKey, Place, Places};
 pub use refusal::{BadField, Class, Code, Refusal};
 pub use subject::{Position, Subject};
-pub use time::{Steady, Timestamp};
+pub use time::{BadTime, Steady, Timestamp};

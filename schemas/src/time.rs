@@ -1,18 +1,109 @@
 //! Time is always given, never read.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::ops::{Add, Sub};
+use std::ops::{Add, Range, Sub};
+use std::str::FromStr;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A moment: nanoseconds since 1970-01-01 UTC, as Diego gives `since`.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(transparent)]
+/// A moment: nanoseconds since 1970-01-01 UTC.
+///
+/// In JSON it is RFC 3339 text in UTC with nanoseconds: a number of this size loses its last digits in most JSON parsers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
+
+/// Form of a moment in JSON: a zero stands for any digit.
+const SHAPE: &[u8; 30] = b"0000-00-00T00:00:00.000000000Z";
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return serializer.serialize_u64(self.0);
+        }
+        let text = self.text();
+        serializer.serialize_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_str(OfText)
+        } else {
+            u64::deserialize(deserializer).map(Self)
+        }
+    }
+}
+
+struct OfText;
+
+impl Visitor<'_> for OfText {
+    type Value = Timestamp;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time as 2026-10-02T14:00:00.000000000Z")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A moment, as RFC 3339 text in UTC with nanoseconds.",
+            "type": "string",
+            "format": "date-time",
+        })
+    }
+}
+
+/// Text that is not a moment between 1970 and 2554.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid time {text:?}: expected RFC 3339, as 2026-10-02T14:00:00Z, from 1970 to 2554")]
+pub struct BadTime {
+    /// The text, shortened.
+    text: String,
+}
+
+impl FromStr for Timestamp {
+    type Err = BadTime;
+
+    fn from_str(text: &str) -> Result<Self, BadTime> {
+        let other = || {
+            let time: jiff::Timestamp = text.parse().ok()?;
+            u64::try_from(time.as_nanosecond()).ok().map(Self)
+        };
+        of_text(text.as_bytes())
+            .or_else(other)
+            .ok_or_else(|| BadTime { text: text.chars().take(40).collect() })
+    }
+}
+
+/// Reads a moment in exactly the form that JSON has; `None` for every other form.
+fn of_text(text: &[u8]) -> Option<Timestamp> {
+    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
+    if text.len() != SHAPE.len() || !text.iter().zip(SHAPE).all(fits) {
+        return None;
+    }
+    let number =
+        |digits: Range<usize>| text[digits].iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    let date = (number(0..4), number(5..7), number(8..10));
+    let (hour, minute, second) = (number(11..13), number(14..16), number(17..19));
+    let days = days(date).filter(|days| civil(*days) == date)?;
+    let of_day = (hour < 24 && minute < 60 && second < 60).then(|| hour * 3_600 + minute * 60 + second)?;
+    let seconds = days.checked_mul(86_400)?.checked_add(of_day)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(number(20..29)).map(Timestamp)
+}
 
 impl Timestamp {
     /// The moment `millis` milliseconds after 1970-01-01 UTC.
@@ -31,6 +122,30 @@ impl Timestamp {
     #[must_use]
     pub const fn seconds(self) -> u64 {
         self.0 / 1_000_000_000
+    }
+
+    /// Returns RFC 3339 text in UTC with nanoseconds.
+    fn text(self) -> [u8; SHAPE.len()] {
+        let (days, of_day) = (self.0 / 86_400_000_000_000, self.0 % 86_400_000_000_000);
+        let (year, month, day) = civil(days);
+        let (seconds, nanos) = (of_day / 1_000_000_000, of_day % 1_000_000_000);
+        let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+        let mut text = *SHAPE;
+        for (digits, mut number) in [
+            (0..4, year),
+            (5..7, month),
+            (8..10, day),
+            (11..13, hour),
+            (14..16, minute),
+            (17..19, second),
+            (20..29, nanos),
+        ] {
+            for at in digits.rev() {
+                text[at] = b'0' + u8::try_from(number % 10).unwrap_or_default();
+                number /= 10;
+            }
+        }
+        text
     }
 
     /// How long ago `earlier` was; zero if it is still to come.
@@ -87,11 +202,8 @@ impl Steady {
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC, with milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, of_day) = (self.0 / 86_400_000_000_000, self.0 % 86_400_000_000_000);
-        let (year, month, day) = civil(days);
-        let (seconds, millis) = (of_day / 1_000_000_000, of_day % 1_000_000_000 / 1_000_000);
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+        let text = self.text();
+        write!(f, "{}Z", std::str::from_utf8(&text[..23]).unwrap_or_default())
     }
 }
 
@@ -108,9 +220,52 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+/// The day of a date, counted from 1970-01-01: the reverse of `civil`. Of what is not a date it is that of another one.
+fn days((year, month, day): (u64, u64, u64)) -> Option<u64> {
+    let (year, march_month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let of_year = (153 * march_month + 2) / 5 + day.checked_sub(1)?;
+    let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+    (era * 146_097 + of_era).checked_sub(719_468)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::{Steady, Timestamp};
+
+    proptest! {
+        #[test]
+        fn json_has_the_nanoseconds_of_every_time(nanos: u64) {
+            let json = serde_json::to_string(&Timestamp(nanos)).unwrap();
+            let time: jiff::Timestamp = json.trim_matches('"').parse().unwrap();
+            prop_assert_eq!(time.as_nanosecond(), i128::from(nanos));
+            prop_assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), Timestamp(nanos));
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_every_form_of_rfc_3339() {
+        let read = |text: &str| serde_json::from_str::<Timestamp>(text).map_err(|error| error.to_string());
+        let json = r#""2026-10-02T14:00:00.000000001Z""#;
+        let at = Timestamp(1_790_949_600_000_000_001);
+        assert_eq!(serde_json::to_string(&at).unwrap(), json);
+        for same in [json, r#""2026-10-02T16:00:00.000000001+02:00""#] {
+            assert_eq!(read(same), Ok(at), "{same}");
+        }
+        for bad in [
+            "1790949600000000001",
+            r#""2026-02-30T00:00:00.000000000Z""#,
+            r#""2026-10-02T24:00:00.000000000Z""#,
+            r#""1969-12-31T23:59:59.000000000Z""#,
+            r#""2554-07-21T23:34:33.709551616Z""#,
+            r#""today""#,
+        ] {
+            read(bad).unwrap_err();
+        }
+        assert!(read(r#""today""#).unwrap_err().contains("expected RFC 3339"));
+    }
 
     #[test]
     fn steady_time_runs_on_when_the_clock_is_set_back() {

@@ -535,6 +535,7 @@ fn kind(defs: &Map<String, Value>, schema: &Value) -> String {
         return kinds.iter().map(one).collect::<Vec<_>>().join(" or ");
     }
     match schema["type"].as_str() {
+        Some("string") if schema["format"] == "date-time" => "time".into(),
         Some("string") => "text".into(),
         Some("integer" | "number") => "number".into(),
         Some("boolean") => "true or false".into(),

@@ -181,7 +181,10 @@ fn a_restart_policy_is_read_and_one_that_means_nothing_is_refused() {
         (json!({"condition": "always"}), "restart.condition: must be one of any, on-failure, none"),
         (json!({"delay": "5s"}), "restart.delay: is unknown: did you mean delay_ms?"),
         (json!({"delay_ms": 86_400_001}), "restart.delay_ms: must be from 0 to 86400000"),
-        (json!({"max_attempts": 0}), "restart.max_attempts: must be from 1 to 100"),
+        (
+            json!({"max_attempts": 0}),
+            "restart.max_attempts: must be from 1 to 100: for no restarts use condition = \"none\"",
+        ),
         (
             json!({"window_ms": 5000}),
             "restart.window_ms: is 5000, and nothing is counted: give max_attempts too, or \
@@ -431,7 +434,7 @@ fn ask(noun: &str, verb: &str, body: impl AsRef<[u8]>) -> Result<ClientCommand, 
 fn a_message_is_an_envelope_and_a_body() {
     let body = json!({
         "envelope": {
-            "request_id": "r1", "deadline": 7, "expect_version": 3, "if_position": 41, "reason": "why",
+            "request_id": "r1", "deadline": "1970-01-01T00:00:00.000000007Z", "expect_version": 3, "if_position": 41, "reason": "why",
             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         },
         "body": {"process_guid": "web", "instances": 17, "routes": {"r": [{"port": 8080}]}, "annotation": ""},

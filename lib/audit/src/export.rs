@@ -381,7 +381,11 @@ mod tests {
             bytes: bytes.into(),
         };
         vec![
-            message(1, Some(7), br#"{"decisions":[{"at":1800000000123456789}],"more":"\u00fc\n"}"#),
+            message(
+                1,
+                Some(7),
+                br#"{"decisions":[{"at":"2027-01-15T08:00:00.123456789Z"}],"more":"\u00fc\n"}"#,
+            ),
             message(2, None, b"garbage, \"quoted\" \xc3\xbc\n"),
             message(3, Some(8), &[0, 159, 146, 150]),
             message(4, Some(7), b""),

@@ -78,7 +78,7 @@ async fn a_command_is_asked_again_with_the_same_request_id() {
     assert_eq!(subject, "muster.client.shop.ci.lrp.remove");
     assert_eq!(question["body"], json!({"process_guid": "web"}));
     assert_eq!(question["envelope"]["reason"], "because");
-    assert!(question["envelope"]["request_id"].is_string() && question["envelope"]["deadline"].is_u64());
+    assert!(question["envelope"]["request_id"].is_string() && question["envelope"]["deadline"].is_string());
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,6 @@ use super::{
     Usual, definition_to_json, exec, parameterised, periodic, take_freshness, take_lrp, take_new_definition,
     take_task, take_update, task_to_json, to_json, update_to_json, with,
 };
-use crate::Timestamp;
 use crate::bus::ClientVerb;
 use crate::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
@@ -25,6 +24,7 @@ use crate::parameterised::Dispatch;
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::subject::Position;
+use crate::{BadTime, Timestamp};
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +254,7 @@ pub(super) fn take_request<T>(
 fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     let mut fields = field.object()?;
     let request_id = fields.may("request_id", Field::name);
-    let deadline = fields.may("deadline", |field| field.number(0..=u64::MAX).map(Timestamp));
+    let deadline = fields.may("deadline", take_time);
     let expect_version = fields.may("expect_version", |field| field.number(0..=u64::MAX));
     let if_position = fields.may("if_position", |field| field.number(0..=u64::MAX).map(Position));
     let reason = fields.may("reason", |field| field.text(limits::REASON_BYTES));
@@ -268,6 +268,12 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
         reason: reason?,
         traceparent: traceparent?,
     })
+}
+
+fn take_time(field: Field<'_>) -> Option<Timestamp> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let text = field.text(limits::REASON_BYTES)?;
+    text.parse().map_err(|bad: BadTime| problems.note(path, bad.to_string())).ok()
 }
 
 /// `00-<32 hex digits>-<16>-<2>`; a later version may have more behind that.

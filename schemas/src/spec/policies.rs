@@ -55,12 +55,20 @@ fn take_rollback(field: Field<'_>) -> Option<UpdatePolicy> {
     Some(policy)
 }
 
+fn take_attempts(field: Field<'_>) -> Option<u32> {
+    if field.value.as_u64() == Some(0) {
+        let most = limits::RESTART_ATTEMPTS;
+        return field.bad(format!("must be from 1 to {most}: for no restarts use condition = \"none\""));
+    }
+    field.number_32(1..=limits::RESTART_ATTEMPTS)
+}
+
 fn take_restart(field: Field<'_>) -> Option<RestartPolicy> {
     let mut fields = field.object()?;
     let usual = RestartPolicy::default();
     let condition = fields.or("condition", usual.condition, |field| take_word(field, &CONDITIONS));
     let delay_ms = fields.may("delay_ms", |field| field.number_32(0..=limits::RESTART_DELAY_MS));
-    let max_attempts = fields.may("max_attempts", |field| field.number_32(1..=limits::RESTART_ATTEMPTS));
+    let max_attempts = fields.may("max_attempts", take_attempts);
     let window_ms =
         fields.or("window_ms", usual.window_ms, |field| field.number_32(0..=limits::RESTART_WINDOW_MS));
     let policy = match (condition, delay_ms, max_attempts, window_ms) {

@@ -165,7 +165,8 @@ mod tests {
     async fn only_entries_say_when_something_was_decided() {
         let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
         let switched = |on| cluster::Event::PreemptionSwitched { on };
-        let says = |at: u64| format!(r#"{{"decisions":[{{"at":{at}}}]}}"#).into_bytes();
+        let says =
+            |at: u64| serde_json::json!({"decisions": [{"at": Timestamp(at)}]}).to_string().into_bytes();
         let old = entry(1, 100, founded);
         let log = vec![
             old.clone(),

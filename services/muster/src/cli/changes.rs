@@ -285,9 +285,9 @@ impl Field {
         let is_time = name.ends_with("_at") || matches!(name, "since" | "epoch");
         let text = match value {
             None | Some(Value::Null) => "-".to_owned(),
-            Some(Value::String(text)) => one_line(text),
-            Some(Value::Number(number)) if is_time && number.is_u64() => {
-                Timestamp(number.as_u64().unwrap_or_default()).to_string()
+            Some(Value::String(text)) => {
+                let time = is_time.then(|| text.parse::<Timestamp>().ok()).flatten();
+                time.map_or_else(|| one_line(text), |time| time.to_string())
             }
             Some(other) => one_line(&other.to_string()),
         };
@@ -322,7 +322,7 @@ mod tests {
         ]);
         let mut changed = lrp(3, 2);
         changed["definition"]["memory_mb"] = json!(128);
-        changed["changed_to_at"] = json!(1_800_000_001_000_000_000_u64);
+        changed["changed_to_at"] = json!("2027-01-15T08:00:01.000000000Z");
         let after = rows(&[
             (Noun::Lrp, "web", changed),
             (Noun::Lrp, "same", lrp(1, 1)),

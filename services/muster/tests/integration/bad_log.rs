@@ -99,7 +99,7 @@ fn an_entry_of_a_later_version_stops_who_decides() {
 #[test]
 fn an_event_that_nobody_knows_stops_who_decides() {
     let decision = json!({"id": "00000000-0000-7000-8000-000000000002", "aggregate": {"cell": "c1"}, "version": 9,
-        "at": 1, "actor": {"bbs": "later"}, "correlation": "00000000-0000-7000-8000-000000000002",
+        "at": "1970-01-01T00:00:00.000000001Z", "actor": {"bbs": "later"}, "correlation": "00000000-0000-7000-8000-000000000002",
         "events": [{"cell": {"painted.v1": {"colour": "blue"}}}]});
     let unknown = json!({"id": "00000000-0000-7000-8000-000000000001", "format": 1, "decisions": [decision]});
     stops_at(&unknown, "entry holds an event that this program does not know");

@@ -226,7 +226,7 @@ fn every_task_ended(cluster: &Cluster) {
     // A rep may be killed after it said that a task runs, and before the task does: it is not run a second time.
     let rows = cluster.muster().json("task list");
     let killed = |row: &Value| {
-        let time = |field: &str| Timestamp(row[field].as_u64().unwrap());
+        let time = |field: &str| row[field].as_str().unwrap().parse::<Timestamp>().unwrap();
         let (from, to) = (time("epoch"), time("first_completed_at"));
         let mut kills = cluster.kills[&format!("rep-{}", row["cell_id"].as_str().unwrap())].iter();
         row["failure_reason"] == "task container does not exist" && kills.any(|at| (from..=to).contains(at))

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
+use schemas::Timestamp;
 use serde_json::{Value, json};
 
 use crate::dev::{Dev, sleeper};
@@ -114,7 +115,8 @@ fn it_is_a_tree(steps: &[Value]) {
         assert_eq!(step["depth"].as_u64().unwrap(), cause["depth"].as_u64().unwrap() + 1);
         assert_eq!((&step["cause_is_elsewhere"], &step["correlation"]), (&false.into(), &steps[0]["id"]));
         for (since, name) in [(cause, "since_cause_ms"), (&steps[0], "since_start_ms")] {
-            let nanos = step["at"].as_u64().unwrap() - since["at"].as_u64().unwrap();
+            let [at, since] = [step, since].map(|one| field(one, "at").parse::<Timestamp>().unwrap());
+            let nanos = at.0 - since.0;
             assert_eq!(step[name].as_u64().unwrap(), nanos / 1_000_000, "{name} of {step}");
         }
     }
@@ -152,7 +154,10 @@ fn spans_are_sent(muster: &Muster, steps: &[Value]) {
     for (span, step) in spans.iter().zip(steps) {
         assert_eq!(field(span, "traceId"), trace);
         assert_eq!(field(span, "spanId"), &field(step, "id").replace('-', "")[16..]);
-        assert_eq!(field(span, "endTimeUnixNano"), step["at"].to_string());
+        assert_eq!(
+            field(span, "endTimeUnixNano"),
+            field(step, "at").parse::<Timestamp>().unwrap().0.to_string()
+        );
         let parent = span["parentSpanId"].as_str();
         assert!(parent.map_or(step["depth"] == 0, |parent| known.contains(parent)), "{span:#}");
         known.insert(field(span, "spanId"));
