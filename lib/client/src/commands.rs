@@ -84,12 +84,23 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
         let lrp = self.sealed_lrp(lrp).await?;
+        let id = own_definition_id(&lrp);
+        self.publish_lrp_as(lrp, id).await
+    }
+
+    /// The same with this id for its definition, if the process is desired already.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `ResourceExists` if the id names another definition.
+    pub async fn publish_lrp_as(&self, lrp: DesiredLrp, id: DefinitionId) -> Result<Done, Error> {
+        let lrp = self.sealed_lrp(lrp).await?;
         match self.desire_lrp(lrp.clone()).await {
             // A request id of the caller's may have been carried out as a change: then it is asked again as that.
             Err(error) if matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused)) => {
                 let known = self.lrp(&lrp.process_guid).await?.row;
                 check_mode(&lrp, known.mode)?;
-                self.replace_lrp(lrp).await
+                let update = lrp.to_update();
+                self.in_domain(lrp.domain).deploy_lrp(lrp.process_guid, update, id, lrp.definition).await
             }
             answer => answer,
         }

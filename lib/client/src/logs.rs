@@ -69,6 +69,11 @@ impl Client {
 }
 
 impl LogReader {
+    /// Goes on from where it was read to, and waits for more.
+    pub fn go_on(&mut self) {
+        (self.follow, self.done) = (true, false);
+    }
+
     /// The next piece; none: there is no more.
     ///
     /// # Errors

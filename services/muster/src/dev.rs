@@ -405,7 +405,9 @@ async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result
         Item::Task(task) => {
             let what = format!("task {}", task.task_guid);
             if !rerun && ran_before(client, &task.task_guid).await? {
-                return Ok(vec![format!("{what} ran at an earlier start and is not run again (see --rerun)")]);
+                return Ok(vec![format!(
+                    "{what} ran at an earlier start and is not run again (see --rerun)"
+                )]);
             }
             let done = client.in_domain(task.domain.clone()).desire_task(*task).await;
             if exists(&done) {

@@ -67,12 +67,15 @@ pub(crate) enum ServiceError {
     Bench(#[from] BenchError),
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. A cause that its error quotes already is left out.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let why = error.to_string();
+        if !text.ends_with(&why) {
+            text = format!("{text}: {why}");
+        }
         cause = error.source();
     }
     text

@@ -82,7 +82,8 @@ fn refused(error: &clap::Error) -> ExitCode {
     // A terminal that is gone needs no message.
     drop(error.print());
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let is_exec = words.windows(2).any(|pair| (pair[0] == "instance" || pair[0] == "actual-lrp") && pair[1] == "exec");
+    let is_exec =
+        words.windows(2).any(|pair| (pair[0] == "instance" || pair[0] == "actual-lrp") && pair[1] == "exec");
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ if is_exec => ExitCode::from(cli::failure::Exit::NotReached as u8),
@@ -333,7 +334,7 @@ mod tests {
         "task run t.json --if-position #41",
     ];
 
-    const OF_NOUNS: [&str; 63] = [
+    const OF_NOUNS: [&str; 64] = [
         "lrp desire web.toml",
         "lrp desire - --detach",
         "lrp diff web.toml",
@@ -348,6 +349,7 @@ mod tests {
         "lrp activate web v2 --timeout 5m",
         "lrp restart web --detach",
         "lrp rebalance web --timeout 5m",
+        "lrp rollback web --to -10m",
         "lrp rollout status web -o json",
         "lrp rollout watch web",
         "lrp rollout pause web",
@@ -449,6 +451,7 @@ mod tests {
         ("lrp activate web v2", Checks),
         ("lrp restart web", Checks),
         ("lrp rebalance web", Checks),
+        ("lrp rollback web", Checks),
         ("lrp rollout status web", Checks),
         ("lrp rollout watch web", Checks),
         ("lrp rollout pause web", Checks),

@@ -90,6 +90,9 @@ pub(crate) struct Global {
     /// Show ids in full
     #[arg(long, global = true)]
     pub(crate) full_ids: bool,
+    /// Write text of programs to a terminal as it is, with what a terminal acts on
+    #[arg(long, global = true)]
+    pub(crate) raw: bool,
     #[arg(
         help = "Log filter of the program itself, as debug or bus=debug [env: RUST_LOG]",
         long,
@@ -204,7 +207,8 @@ pub(crate) enum Format {
     Json,
     /// One JSON value per line
     Jsonl,
-    /// Comma-separated values, with a line of names; only of muster sql
+    /// Comma-separated values, with a line of names
+    #[value(hide = true)]
     Csv,
 }
 
@@ -511,6 +515,17 @@ pub(crate) enum LrpVerb {
     Rebalance {
         /// Guid of the process
         guid: ProcessGuid,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Go back to a definition that the process ran before, by a rollout. What else was changed stays as it is
+    Rollback {
+        /// Guid of the process
+        guid: ProcessGuid,
+        /// A definition, or a moment at which the process was to run it: a position of the log, a time, or a time ago as -10m
+        /// [default: the last other definition that was not rolled back]
+        #[arg(long, value_name = "DEFINITION|MOMENT", allow_hyphen_values = true)]
+        to: Option<String>,
         #[command(flatten)]
         wait: Wait,
     },

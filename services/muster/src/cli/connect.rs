@@ -11,7 +11,7 @@ use client::target::{SOCKET, is_ours};
 use client::{Client, Inbox, Target, default_domain, default_socket};
 use schemas::names::{ClientName, Domain};
 
-use super::args::{Global, Named};
+use super::args::{Global, Named, Strength};
 use super::failure::{Exit, Failure};
 
 /// How long the command line asks for an answer, unless `--timeout` says otherwise.
@@ -54,10 +54,19 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
         match &place {
             Place::Nats(url) => {
                 let advice = format!("is a NATS server running at {}?", without_password(url));
-                failure.advise_on(Exit::Unreachable, advice)
+                let local = "for a local cluster (muster dev) unset MUSTER_NATS_URL";
+                let is_variable = global.named.nats == Strength::Environment;
+                let failure = failure.advise_on(Exit::Unreachable, advice);
+                failure.advise_some(is_variable.then(|| local.to_owned()))
             }
             Place::Socket(path) => {
-                let advice = format!("is muster dev running with its socket at {}?", path.display());
+                let denied = failure.message.to_lowercase().contains("permission denied");
+                let path = path.display();
+                let advice = if denied {
+                    format!("the socket {path} belongs to another user: run muster as that user, or name another --data")
+                } else {
+                    format!("is muster dev running with its socket at {path}?")
+                };
                 failure.advise_on(Exit::Unreachable, advice)
             }
             Place::Usual(_) => failure.advise("or name a NATS server: --nats nats://127.0.0.1:4222"),

@@ -311,7 +311,7 @@ async fn watch(client: &Client, first: EvaluationRow, output: Output) -> Result<
     let (mut row, mut told) = (first, None);
     loop {
         if told.as_ref() != Some(&row) {
-            output.next(&row, line)?;
+            output.stream(&row, line)?;
             told = Some(row.clone());
         }
         if !row.evaluation.status.is_open() {
@@ -376,7 +376,7 @@ async fn watch_all(client: &Client, global: &Global, output: Output) -> Result<(
                 about.map(|event| sentence(&one.decision, event, output.look().full_ids)).collect();
             if !lines.is_empty() {
                 let at = time_of_day(one.decision.at);
-                output.next(&one, |_, _| {
+                output.stream(&one, |_, _| {
                     lines.iter().map(|line| format!("{at}  {line}")).collect::<Vec<_>>().join("\n")
                 })?;
             }

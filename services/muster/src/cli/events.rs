@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use client::Client;
 use schemas::entry::Event;
+use schemas::message::Done;
 use schemas::names::DefinitionId;
-use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry};
+use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry, is_about};
 use schemas::{Decision, Position};
 use serde::Serialize;
 
@@ -85,6 +86,20 @@ pub(crate) async fn known_of(client: &Client, about: Option<&str>) -> Result<Vec
     Ok(client.history_until(Position(0), until, about).await?.0)
 }
 
+/// Returns the events that a command about something was decided with; none if it was so already.
+pub(crate) async fn events_of(client: &Client, about: &str, done: &Done) -> Result<Vec<Event>, Failure> {
+    let after = Position(done.position.0.saturating_sub(1));
+    let read = ReadEvents { after, limit: Some(1), wait_ms: None, about: Some(about.to_owned()) };
+    let entries = client.read_events(&read).await?.entries;
+    let is_it = |one: &Decided| {
+        one.position == done.position
+            && one.decision.version == done.version
+            && is_about(&one.decision.aggregate, about)
+    };
+    let found = decided(entries).into_iter().find(is_it);
+    Ok(found.map(|one| one.decision.events).unwrap_or_default())
+}
+
 async fn tail(
     client: &Client,
     after: Position,
@@ -103,7 +118,7 @@ async fn tail(
                 return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
             }
         };
-        output.next(&entry, lines)?;
+        output.stream(&entry, lines)?;
     }
 }
 
@@ -120,7 +135,7 @@ async fn list(
         }
         Format::Table | Format::Jsonl | Format::Csv => {}
     }
-    each(client, after, about, |entry| output.next(&entry, lines).map(ControlFlow::Continue)).await
+    each(client, after, about, |entry| output.stream(&entry, lines).map(ControlFlow::Continue)).await
 }
 
 /// Gives out the entries behind a position until it is told to stop. They are read page by page, and none is kept: a log is as

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use client::Error;
+use schemas::placement::NO_COMPATIBLE_CELLS;
 use schemas::query::InstanceRow;
 use schemas::{BadField, Class, Code, Refusal};
 use serde::Serialize;
 
 use super::names::Names;
-use super::words::Invalid;
+use super::words::{Invalid, visible};
 use crate::error::chain;
 
 /// Exit status of the program. Each has one meaning; scripts depend on it.
@@ -79,8 +80,7 @@ const EXITS: [(Exit, &str); 19] = [
 
 /// Returns the table of exit statuses for the help.
 pub(crate) fn exits() -> String {
-    let all: Vec<String> =
-        EXITS.iter().map(|(exit, meaning)| format!("{} {meaning}", *exit as u8)).collect();
+    let all: Vec<String> = EXITS.iter().map(|(exit, meaning)| format!("{} {meaning}", *exit as u8)).collect();
     format!("Exit status: {}. instance exec otherwise ends with the status of its program.", all.join(", "))
 }
 
@@ -184,17 +184,17 @@ impl Failure {
     /// As people read it.
     pub(crate) fn text(&self, colour: bool) -> String {
         let (on, off) = if colour { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
-        let mut text = format!("{on}error:{off} {}", self.message);
+        let mut text = format!("{on}error:{off} {}", visible(&self.message));
         if !self.code.is_empty() {
             text.push_str(&format!(" ({})", self.code));
         }
         if self.fields.len() > 1 {
             for bad in &self.fields {
-                text.push_str(&format!("\n  {}: {}", bad.field, bad.problem));
+                text.push_str(&format!("\n  {}: {}", visible(&bad.field), visible(&bad.problem)));
             }
         }
         for advice in &self.advice {
-            text.push_str(&format!("\n  {advice}"));
+            text.push_str(&format!("\n  {}", visible(advice)));
         }
         text
     }
@@ -302,9 +302,18 @@ pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
         failure = failure.advise(format!("and {more} more"));
     }
     if unplaced {
-        failure = failure.advise(
-            "it is placed as soon as there is room; see muster cell list, and muster evaluation list",
-        );
+        let errors: Vec<&str> = rows.iter().filter_map(|row| row.placement_error.as_deref()).collect();
+        let of_class = |begin: &str| errors.iter().all(|error| error.starts_with(begin));
+        failure = failure.advise(if of_class(NO_COMPATIBLE_CELLS) {
+            "no cell fits, whatever is free; see muster why INSTANCE, and muster cell list"
+        } else {
+            "it is placed as soon as there is room; see muster cell list, and muster evaluation list"
+        });
+        if errors.iter().any(|error| error.contains("isolation")) {
+            let asks = "isolation, user, root_fs and paths from the root ask for isolated containers: muster dev has them \
+                        with --isolation full";
+            failure = failure.advise(asks);
+        }
     }
     if let Some(first) = rows.iter().find(|row| row.placement_error.is_none()) {
         let first = names.of(first);

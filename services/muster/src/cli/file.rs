@@ -15,6 +15,7 @@ use secrets::Keys;
 use serde_json::Value;
 
 use super::failure::{Exit, Failure};
+use super::output::note;
 
 /// Largest file that is read, in bytes.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
@@ -22,6 +23,25 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// Reads everything that a file desires. `domain` is the domain of what names none.
 pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
     items_in(path, secret_files::read(path, value(path)?)?, domain)
+}
+
+/// The same, with the processes whose definition the file itself calls like the process.
+pub(super) fn items_and_named(
+    path: &Path,
+    domain: Option<&Domain>,
+) -> Result<(Vec<Item>, BTreeSet<String>), Failure> {
+    let value = secret_files::read(path, value(path)?)?;
+    let all = match value.get("lrp") {
+        Some(Value::Array(all)) => all.iter().collect(),
+        Some(one) => vec![one],
+        None => vec![&value],
+    };
+    let named = all.into_iter().filter_map(|one| {
+        let guid = one.get("process_guid")?.as_str()?;
+        (one.get("definition_id")?.as_str()? == guid).then(|| guid.to_owned())
+    });
+    let named = named.collect();
+    items_in(path, value, domain).map(|items| (items, named))
 }
 
 /// The same with its secrets sealed here, as a BBS does it before anything is decided.
@@ -39,6 +59,25 @@ pub(crate) async fn sealed(client: &Client, items: Vec<Item>) -> Result<Vec<Item
             .push(client.sealed(item).await.map_err(|error| Failure::from(error).doing("seal its secrets"))?);
     }
     Ok(sealed)
+}
+
+/// Returns the command for what of a file another command leaves alone.
+pub(super) const fn command_for(item: &Item) -> &'static str {
+    match item {
+        Item::Lrp(_) => "muster lrp apply",
+        Item::Task(_) => "muster task run",
+        Item::Periodic(_) => "muster periodic apply",
+        Item::Parameterised(_) => "muster parameterised apply",
+        Item::Domain { .. } => "muster domain refresh",
+    }
+}
+
+/// Notes which commands there are for the rest of a file, if there is a rest.
+pub(super) fn note_rest(done: &str, rest: &BTreeSet<&'static str>) {
+    if !rest.is_empty() {
+        let commands: Vec<&str> = rest.iter().copied().collect();
+        note(&format!("only {done}; for the rest of the file: {}", commands.join(", ")));
+    }
 }
 
 /// What a file says of one process.
@@ -80,11 +119,16 @@ pub(crate) fn process(
 }
 
 fn items_in(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
+    let is_shown = value.get("process_guid").is_some() && value.get("epoch").is_some();
     if let (Value::Object(root), Some(domain)) = (&mut value, domain) {
         root.entry("domain").or_insert_with(|| domain.as_str().into());
     }
     let refused = |refusal: Refusal| {
         let failure = of_file(path, refusal, &format!("read what {} desires", shown(path)));
+        if is_shown {
+            return failure
+                .advise("this is what muster lrp show prints: use muster lrp rollback NAME --to POSITION");
+        }
         if domain.is_none() && failure.fields.iter().any(|bad| bad.field.ends_with("domain")) {
             return failure.advise("a domain can also be given with --domain");
         }
@@ -110,7 +154,11 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
         )
     };
     if !is_json {
-        return toml::from_str(&text).map_err(|error| bad("TOML", without_secrets(&error, &text)));
+        let doubled = text.contains("[[domain]]").then(|| {
+            "a file with [[domain]] can't have domain = .. at its top: name the domain of each process and task".to_owned()
+        });
+        return toml::from_str(&text)
+            .map_err(|error| bad("TOML", without_secrets(&error, &text)).advise_some(doubled));
     }
     spec::json(text.as_bytes()).map_err(|refusal| of_file(path, refusal, &format!("read {}", shown(path))))
 }
@@ -236,6 +284,11 @@ mod tests {
             failure("a.json", r#"{"process_guid": "a", "process_guid": "b", "action": {"x": 1, "x": 2}}"#);
         assert!(doubled.contains("process_guid: ") && doubled.contains("action.x: "), "{doubled}");
         assert!(failure("a.toml", "a = ").contains("is not valid TOML"));
+        let doubled = failure("a.toml", "domain = \"d\"\n[[domain]]\ndomain = \"e\"\n");
+        assert!(doubled.contains("name the domain of each process"), "{doubled}");
+        let shown =
+            failure("a.json", r#"{"process_guid": "web", "epoch": "2026-10-02T14:00:00Z", "running": 1}"#);
+        assert!(shown.contains("muster lrp rollback NAME --to POSITION"), "{shown}");
         assert!(failure("a.json", &"[".repeat(10_000)).contains("nested deeper"));
         let bad = failure("a.json", r#"{"process_guid": "a b", "domain": "d", "instances": -1}"#);
         assert!(

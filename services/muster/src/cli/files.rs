@@ -41,7 +41,7 @@ pub(super) async fn show(
             }
             output.rows(&entries, table)
         }
-        first @ FoundFile::File { .. } => copy(first, read).await,
+        first @ FoundFile::File { .. } => copy(first, output, read).await,
     }
 }
 
@@ -50,11 +50,15 @@ fn count(entries: &[FileEntry]) -> Option<u64> {
 }
 
 /// Writes a file to the standard output. What is written to it meanwhile is not followed.
-async fn copy(first: FoundFile, read: impl AsyncFn(u64) -> Result<Files, Failure>) -> Result<(), Failure> {
+async fn copy(
+    first: FoundFile,
+    output: Output,
+    read: impl AsyncFn(u64) -> Result<Files, Failure>,
+) -> Result<(), Failure> {
     let (mut found, mut end) = (first, None);
     while let FoundFile::File { data, next, bytes } = found {
         let piece = output::decoded(&data)?;
-        output::bytes_as_they_are(&piece)?;
+        output.bytes_of_program(&piece)?;
         if piece.is_empty() || next >= *end.get_or_insert(bytes) {
             return Ok(());
         }

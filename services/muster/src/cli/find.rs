@@ -71,7 +71,7 @@ pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow
             let names = known.iter().map(|row| row.task_guid.as_str());
             let failure = missing(&format!("task {guid}"), guid.as_str(), names, "muster task list");
             Err(failure.advise(format!(
-                "a task that ended is kept for two minutes; its history stays: muster history task {guid}"
+                "a task that completed is kept for two minutes, with a callback until that succeeded; then see muster task list --ended, muster history task {guid}"
             )))
         }
         Err(error) => Err(error.into()),

@@ -83,7 +83,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
                 return logs_of_all::show(&client, global, process, follow, output).await;
             }
             let whose = whose_log(&client, global, &id, previous).await?;
-            show(client.logs(whose, follow), &id, output).await
+            show(client.logs(whose, follow), &id, follow, output).await
         }
         InstanceVerb::Files { id, path } => files::show(&client, global, &id, &path, output).await,
         InstanceVerb::Exec(args) => Box::pin(exec::run(&client, global, args)).await,
@@ -210,8 +210,11 @@ async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Res
 }
 
 /// Shows one log as it is, or for programs line by line.
-pub(crate) async fn show(mut log: LogReader, of: &str, output: Output) -> Result<(), Failure> {
+pub(crate) async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Result<(), Failure> {
     let mut lines = Lines::default();
+    if !follow {
+        output.list();
+    }
     loop {
         let piece = tokio::select! {
             piece = log.next() => piece.map_err(|error| {
@@ -222,13 +225,17 @@ pub(crate) async fn show(mut log: LogReader, of: &str, output: Output) -> Result
             }
         };
         match piece {
-            Some(piece) if output.is_for_people() => output::text_as_it_is(&piece.text)?,
-            Some(piece) => show_lines(of, lines.push(&piece.text), output)?,
-            None => return show_lines(of, lines.rest(), output),
+            Some(piece) if output.is_for_people() => output::text_as_it_is(&output.of_program(&piece.text))?,
+            Some(piece) => show_lines(of, lines.push(&piece.text), follow, output)?,
+            None => return show_lines(of, lines.rest(), follow, output),
         }
     }
 }
 
-fn show_lines(of: &str, lines: Vec<String>, output: Output) -> Result<(), Failure> {
-    lines.iter().try_for_each(|text| output.next(&Line { of, text }, |_, _| format!("{of} | {text}")))
+fn show_lines(of: &str, lines: Vec<String>, follow: bool, output: Output) -> Result<(), Failure> {
+    let text = |line: &Line<'_>, _| format!("{of} | {}", line.text);
+    lines.iter().try_for_each(|text_of_line| {
+        let line = Line { of, text: text_of_line };
+        if follow { output.stream(&line, text) } else { output.next(&line, text) }
+    })
 }

@@ -55,7 +55,11 @@ enum Unanswered {
 /// Has it recorded by a BBS, which may have stopped.
 async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> {
     let client = connect(global).await.map_err(|failure| {
-        if failure.exit == Exit::Unreachable { Unanswered::Nobody(failure) } else { Unanswered::Refused(failure) }
+        if failure.exit == Exit::Unreachable {
+            Unanswered::Nobody(failure)
+        } else {
+            Unanswered::Refused(failure)
+        }
     })?;
     client.set_aside(position).await.map_err(|error| match error {
         error @ Error::Unreachable(_) => Unanswered::Nobody(error.into()),

@@ -10,7 +10,7 @@ use super::keys::Move;
 use super::output::Look;
 use super::rows;
 use super::status::Complaint;
-use super::words::time_of_day;
+use super::words::{one_line, time_of_day};
 
 /// The last events that are kept to be shown.
 const KEPT: usize = 64;
@@ -73,7 +73,7 @@ pub(crate) fn event_lines(entry: &RecordedEntry, look: Look) -> Vec<String> {
                 sentences(decision, look.full_ids).into_iter().map(move |line| format!("{time}  {line}"))
             })
             .collect(),
-        ReadEntry::Unknown { why, .. } => vec![format!("position {}: {why}", entry.position)],
+        ReadEntry::Unknown { why, .. } => vec![format!("position {}: {}", entry.position, one_line(why))],
     }
 }
 

@@ -1,11 +1,12 @@
 //! `muster instance logs PROCESS`: the logs of all instances of a process at once.
 //!
-//! What is there is told in the order of its times. With `--follow` lines are told as they come, instances that come are
+//! What is there is told in the order of its times. With `--follow` lines are then told as they come, instances that come are
 //! followed, too, and one that moves is followed to its next container.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Client, LogReader, Only, Whose};
@@ -14,12 +15,13 @@ use futures::stream::{SelectAll, StreamExt};
 use schemas::names::ProcessGuid;
 use schemas::query::LrpRow;
 use serde::Serialize;
+use tokio::sync::Mutex;
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::find;
 use super::names::Names;
-use super::output::Output;
+use super::output::{Look, Output};
 
 /// How often it is looked for instances that came.
 const LOOK: Duration = Duration::from_secs(2);
@@ -50,12 +52,13 @@ pub(super) async fn show(
     let guid = process.process_guid;
     find::whose(global, format!("process {guid}"), process.domain)?;
     let told = async {
-        let mut shown = Shown::new(output);
+        let mut shown = Shown::new(output, follow);
         let names = names_of(client, &guid).await?;
         if follow {
             followed(client, &guid, names, &mut shown).await
         } else {
-            in_order(client, names, &mut shown).await
+            output.list();
+            in_order(client, names, true, &mut shown).await.map(drop)
         }
     };
     tokio::select! {
@@ -75,18 +78,27 @@ async fn names_of(client: &Client, guid: &ProcessGuid) -> Result<Vec<String>, Fa
     Ok(names)
 }
 
-fn log_of(client: &Client, name: &str, follow: bool) -> Log {
-    Box::pin(lines_of(client.logs(Whose::Instance(name.to_owned()), follow), name.to_owned()))
+/// The log of an instance, as far as it was read, with the line that was begun.
+type Read = Arc<Mutex<(LogReader, Lines)>>;
+
+fn log_of(client: &Client, name: &str) -> Read {
+    Arc::new(Mutex::new((client.logs(Whose::Instance(name.to_owned()), false), Lines::default())))
 }
 
-/// Tells what is there, the oldest line first.
-async fn in_order(client: &Client, names: Vec<String>, shown: &mut Shown) -> Result<(), Failure> {
+/// Tells what is there, the oldest line first; returns how far each log was read.
+async fn in_order(
+    client: &Client,
+    names: Vec<String>,
+    ends: bool,
+    shown: &mut Shown,
+) -> Result<Vec<(String, Read)>, Failure> {
     names.iter().for_each(|name| shown.knows(name));
-    let begin = |name: String| async move {
-        let mut log = log_of(client, &name, false);
+    let all: Vec<_> = names.into_iter().map(|name| (name.clone(), log_of(client, &name))).collect();
+    let begin = |(name, read): (String, Read)| async move {
+        let mut log: Log = Box::pin(lines_of(read, name, ends));
         (log.next().await, log)
     };
-    let begun: Vec<_> = futures::stream::iter(names).map(begin).buffered(BEGUN_AT_ONCE).collect().await;
+    let begun: Vec<_> = futures::stream::iter(all.clone()).map(begin).buffered(BEGUN_AT_ONCE).collect().await;
     let (mut logs, mut first) = (vec![], BinaryHeap::new());
     for (at, (told, log)) in begun.into_iter().enumerate() {
         logs.push(log);
@@ -100,7 +112,7 @@ async fn in_order(client: &Client, names: Vec<String>, shown: &mut Shown) -> Res
             first.push(Reverse(timed(told?, at)));
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// A line with its time in front, by which it is put in order, and the number of its log.
@@ -116,15 +128,10 @@ async fn followed(
     shown: &mut Shown,
 ) -> Result<(), Failure> {
     let mut logs = SelectAll::new();
-    let begin = |names: Vec<String>, logs: &mut SelectAll<Log>, shown: &mut Shown| {
-        for name in names {
-            if !shown.is_known(&name) {
-                shown.knows(&name);
-                logs.push(log_of(client, &name, true));
-            }
-        }
-    };
-    begin(names, &mut logs, shown);
+    for (name, read) in in_order(client, names, false, shown).await? {
+        read.lock().await.0.go_on();
+        logs.push(Box::pin(lines_of(read, name, true)) as Log);
+    }
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
@@ -138,7 +145,14 @@ async fn followed(
                 if names.is_empty() && logs.is_empty() && is_gone(client, guid).await? {
                     return Ok(());
                 }
-                begin(names, &mut logs, shown);
+                for name in names {
+                    if !shown.is_known(&name) {
+                        shown.knows(&name);
+                        let read = log_of(client, &name);
+                        read.lock().await.0.go_on();
+                        logs.push(Box::pin(lines_of(read, name, true)));
+                    }
+                }
             }
         }
     }
@@ -155,14 +169,15 @@ async fn is_gone(client: &Client, guid: &ProcessGuid) -> Result<bool, Failure> {
 /// Where lines are shown: for people with the name of their instance, each in a colour of its own.
 struct Shown {
     output: Output,
+    follow: bool,
     /// The number of each instance in the order in which they came.
     known: BTreeMap<String, usize>,
     width: usize,
 }
 
 impl Shown {
-    const fn new(output: Output) -> Self {
-        Self { output, known: BTreeMap::new(), width: 0 }
+    const fn new(output: Output, follow: bool) -> Self {
+        Self { output, follow, known: BTreeMap::new(), width: 0 }
     }
 
     fn is_known(&self, name: &str) -> bool {
@@ -176,10 +191,12 @@ impl Shown {
     }
 
     fn line(&self, name: &str, text: &str) -> Result<(), Failure> {
-        self.output.next(&Line { of: name, text }, |_, look| {
-            let number = self.known.get(name).copied().unwrap_or_default();
-            self.for_people(name, number, text, look.colour)
-        })
+        let line = Line { of: name, text };
+        let number = self.known.get(name).copied().unwrap_or_default();
+        let shown = |_: &Line<'_>, look: Look| {
+            self.for_people(name, number, &self.output.of_program(text), look.colour)
+        };
+        if self.follow { self.output.stream(&line, shown) } else { self.output.next(&line, shown) }
     }
 
     fn for_people(&self, name: &str, number: usize, text: &str, colour: bool) -> String {
@@ -193,26 +210,24 @@ impl Shown {
     }
 }
 
-/// The lines of one log. An instance that never had a container, or whose log is gone, has no lines.
-fn lines_of(log: LogReader, name: String) -> impl Stream<Item = Told> {
-    let pieces =
-        futures::stream::unfold((log, Lines::default(), false), |(mut log, mut lines, done)| async move {
-            if done {
-                return None;
-            }
-            match log.next().await {
-                Ok(Some(piece)) => {
-                    let whole = lines.push(&piece.text);
-                    Some((Ok(whole), (log, lines, false)))
-                }
-                Ok(None) => {
-                    let rest = lines.rest();
-                    Some((Ok(rest), (log, lines, true)))
-                }
-                Err(error) if error.is_not_found() => None,
-                Err(error) => Some((Err(Failure::from(error)), (log, lines, true))),
-            }
-        });
+/// The lines of one log from where it was read to. An instance that never had a container, or whose log is gone, has no lines. A
+/// line that nothing ended is told if the log `ends` here.
+fn lines_of(read: Read, name: String, ends: bool) -> impl Stream<Item = Told> {
+    let pieces = futures::stream::unfold((read, false), move |(read, done)| async move {
+        if done {
+            return None;
+        }
+        let mut locked = read.lock().await;
+        let (log, lines) = &mut *locked;
+        let (told, done) = match log.next().await {
+            Ok(Some(piece)) => (Ok(lines.push(&piece.text)), false),
+            Ok(None) => (Ok(if ends { lines.rest() } else { vec![] }), true),
+            Err(error) if error.is_not_found() => return None,
+            Err(error) => (Err(Failure::from(error)), true),
+        };
+        drop(locked);
+        Some((told, (read, done)))
+    });
     pieces.flat_map(move |pieces| {
         let named: Vec<Told> = match pieces {
             Ok(lines) => lines.into_iter().map(|line| Ok((name.clone(), line))).collect(),

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Routes};
-use schemas::entry::{Aggregate, Event};
+use schemas::entry::Event;
 use schemas::limits::INSTANCES;
 use schemas::message::Done;
 use schemas::names::{DefinitionId, Domain, ProcessGuid};
 use schemas::process::Purpose;
-use schemas::query::{LrpRow, ReadEvents};
+use schemas::query::LrpRow;
 use schemas::spec::Item;
 use schemas::{Position, desired, rollout as rollout_events};
 use serde::Serialize;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::args::{Global, LrpVerb};
 use super::connect::connect;
-use super::events::{Decided, decided};
+use super::events::events_of;
 use super::failure::{Exit, Failure};
 use super::file::OfProcess;
 use super::output::{Output, note};
@@ -27,7 +27,7 @@ use super::planned::{Thing, only_unchanged};
 use super::progress::{Asked, Watched, settle};
 use super::several::Several;
 use super::words::{Invalid, count, number};
-use super::{diff, file, find, plan, rollout, rows};
+use super::{diff, file, find, plan, rollback, rollout, rows};
 
 /// What a command did to a process.
 #[derive(Serialize)]
@@ -69,11 +69,9 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             Session::open(global).await?.desire(&file, items, How::Desire, wait.detach).await
         }
         LrpVerb::Apply { file, planned, wait } => {
-            let items = file::items(&file, global.domain.as_ref())?;
-            Session::open(global)
-                .await?
-                .desire(&file, items, How::Apply(planned.if_position), wait.detach)
-                .await
+            let (items, named) = file::items_and_named(&file, global.domain.as_ref())?;
+            let how = How::Apply { planned: planned.if_position, named: &named };
+            Session::open(global).await?.desire(&file, items, how, wait.detach).await
         }
         LrpVerb::Diff { file } => {
             let items = file::items(&file, global.domain.as_ref())?;
@@ -115,6 +113,10 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
         }
         LrpVerb::Restart { guid, wait } => Session::open(global).await?.restart(&guid, wait.detach).await,
         LrpVerb::Rebalance { guid, wait } => Session::open(global).await?.rebalance(&guid, wait.detach).await,
+        LrpVerb::Rollback { guid, to, wait } => {
+            let session = Session::open(global).await?;
+            rollback::run(&session, &guid, to.as_deref(), wait.detach).await
+        }
         LrpVerb::Rollout(verb) => rollout::run(verb, global).await,
         LrpVerb::Remove { guid, wait } => Session::open(global).await?.remove(&guid, wait.detach).await,
     }
@@ -122,11 +124,16 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
 
 /// What becomes of the processes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum How<'a> {
     /// They are desired; those that are desired already are refused.
     Desire,
-    /// They are desired, or changed: with a position, only if they have not changed since.
-    Apply(Option<Position>),
+    /// They are desired, or changed.
+    Apply {
+        /// Only if they have not changed since this position.
+        planned: Option<Position>,
+        /// Processes whose definition the file itself calls like the process.
+        named: &'a BTreeSet<String>,
+    },
 }
 
 impl<'a> Session<'a> {
@@ -134,7 +141,7 @@ impl<'a> Session<'a> {
         Ok(Self { client: connect(global).await?, global, output: Output::new(global) })
     }
 
-    async fn desire(&self, path: &Path, items: Vec<Item>, how: How, detach: bool) -> Result<(), Failure> {
+    async fn desire(&self, path: &Path, items: Vec<Item>, how: How<'_>, detach: bool) -> Result<(), Failure> {
         let (mut lrps, mut domains, mut tasks, mut launching) = (vec![], vec![], 0, BTreeSet::new());
         for item in items {
             match item {
@@ -160,7 +167,7 @@ impl<'a> Session<'a> {
         }
         let planned = match how {
             How::Desire => None,
-            How::Apply(planned) => planned,
+            How::Apply { planned, .. } => planned,
         };
         let guids: Vec<ProcessGuid> = lrps.iter().map(|lrp| lrp.process_guid.clone()).collect();
         let things = guids.iter().map(Thing::Process);
@@ -172,7 +179,7 @@ impl<'a> Session<'a> {
             let guid = lrp.process_guid.clone();
             let became = match how {
                 How::Desire => self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid)),
-                How::Apply(_) => self.apply_one(&client, lrp).await,
+                How::Apply { named, .. } => self.apply_one(&client, lrp, named.contains(guid.as_str())).await,
             };
             all_made.extend(several.note(became)?);
         }
@@ -202,10 +209,16 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn apply_one(&self, client: &Client, lrp: DesiredLrp) -> Result<Made, Failure> {
+    async fn apply_one(&self, client: &Client, lrp: DesiredLrp, is_named: bool) -> Result<Made, Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
         let doing = |failure: Failure| failure.doing(format!("apply process {guid}"));
-        match client.publish_lrp(lrp).await {
+        let published = if is_named {
+            let id = lrp.definition_id.clone();
+            client.publish_lrp_as(lrp, id).await
+        } else {
+            client.publish_lrp(lrp).await
+        };
+        match published {
             Ok(done) => self.what_was_made(guid.clone(), done).await.map_err(doing),
             Err(error) => Err(doing(self.elsewhere(error.into(), &guid, &domain).await)),
         }
@@ -239,25 +252,21 @@ impl<'a> Session<'a> {
         self.carried_out(&guid, done, did, asked, detach).await
     }
 
+    /// Waits for a rollout to an earlier definition.
+    pub(super) async fn rolled_back(
+        &self,
+        guid: &ProcessGuid,
+        done: Done,
+        detach: bool,
+    ) -> Result<(), Failure> {
+        let made = self.what_was_made(guid.clone(), done).await?;
+        let did = if made.did == UNCHANGED { UNCHANGED } else { "rolled back" };
+        self.made(Made { did, ..made }, detach).await
+    }
+
     /// What a command decided about a process.
     async fn decided(&self, guid: &ProcessGuid, done: &Done) -> Result<Vec<Event>, Failure> {
-        let after = Position(done.position.0.saturating_sub(1));
-        let about = Some(format!("lrp:{guid}"));
-        let read = ReadEvents { after, limit: Some(1), wait_ms: None, about };
-        let entries = self.client.read_events(&read).await?.entries;
-        let is_it = |one: &Decided| match &one.decision.aggregate {
-            Aggregate::Process { guid: of, .. } => {
-                one.position == done.position && of == guid && one.decision.version == done.version
-            }
-            Aggregate::Task { .. }
-            | Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cell(_)
-            | Aggregate::Cluster => false,
-        };
-        let found = decided(entries).into_iter().find(is_it);
-        Ok(found.map(|one| one.decision.events).unwrap_or_default())
+        events_of(&self.client, &format!("lrp:{guid}"), done).await
     }
 
     /// The definition to which a command began a rollout, if it did.
@@ -396,7 +405,9 @@ impl<'a> Session<'a> {
         let (carried_out, end) = match watched {
             Watched::Settled { running: 0 } => (true, String::new()),
             Watched::Settled { running } => {
-                (true, format!(": {} running", count(running.into(), "instance")))
+                let health =
+                    if self.is_monitored(guid).await { "" } else { " (no monitor: health is not known)" };
+                (true, format!(": {} running{health}", count(running.into(), "instance")))
             }
             Watched::Detached | Watched::Interrupted if did == UNCHANGED => (false, String::new()),
             Watched::Detached => (false, "; it is being carried out".to_owned()),
@@ -414,6 +425,13 @@ impl<'a> Session<'a> {
         self.tell(&changed, &text)?;
         // The user stopped waiting, also for what comes next.
         if watched == Watched::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
+    }
+
+    /// Returns `true` unless the definition that instances are to run has no monitor: then they are RUNNING as soon as they
+    /// start, also if they crash a moment later.
+    async fn is_monitored(&self, guid: &ProcessGuid) -> bool {
+        let lrp = self.client.lrp(guid).await.ok().and_then(|one| one.row.to_desired());
+        lrp.is_none_or(|lrp| lrp.definition.monitor.is_some())
     }
 
     /// Shows what was done.

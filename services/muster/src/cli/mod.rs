@@ -51,6 +51,7 @@ mod projection;
 mod reconcile;
 mod recorded;
 mod replay;
+mod rollback;
 mod rollout;
 pub(crate) mod rows;
 mod schema;
@@ -86,7 +87,12 @@ pub(crate) use scope::{DomainUse, domain_use};
 /// Carries out a command, and gives the program's exit status. `Whole` is the whole command line, for completions.
 pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
     let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
-    match carry_out::<Whole>(command, global) {
+    let done = carry_out::<Whole>(command, global);
+    let done = match (done, output::finish()) {
+        (Ok(()), written) => written,
+        (Err(failure), _) => Err(failure),
+    };
+    match done {
         Ok(()) => ExitCode::from(Exit::Done as u8),
         Err(failure) => {
             output::failed(&failure, global);
@@ -101,7 +107,7 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
         return complete::<Whole>(shell);
     }
     // What the client has to say belongs to its answer: only what the user should know of is shown.
-    telemetry::start(global.log.as_deref(), "muster=warn", global.log_format.into())
+    telemetry::start(global.log.as_deref(), "muster=warn,bus=off", global.log_format.into())
         .map_err(|error| Failure::usage(error.to_string()))?;
     // Tables are written while they are folded.
     let of_tables = matches!(command, Command::Projection(_));

@@ -206,6 +206,7 @@ const fn of_lrp(verb: &LrpVerb) -> Option<AsOf> {
         | LrpVerb::Activate { .. }
         | LrpVerb::Restart { .. }
         | LrpVerb::Rebalance { .. }
+        | LrpVerb::Rollback { .. }
         | LrpVerb::Rollout(
             RolloutVerb::Watch { .. }
             | RolloutVerb::Pause { .. }

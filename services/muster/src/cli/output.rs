@@ -1,6 +1,8 @@
 //! Where answers and notes go. Answers go to the standard output, everything else to the standard error.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use data_encoding::BASE64;
 use schemas::Timestamp;
@@ -9,6 +11,7 @@ use serde::Serialize;
 use super::args::{Color, Format, Global};
 use super::failure::{Exit, Failure};
 use super::table::Table;
+use super::words::{visible, visible_json};
 
 /// How rows become text: all that rendering depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(crate) struct Output {
     pub(crate) format: Format,
     colour: bool,
     full_ids: bool,
+    /// Whether text of programs and clients is made safe for a terminal.
+    safe: bool,
     /// When what is shown was so; none: it is so now.
     at: Option<Timestamp>,
 }
@@ -38,7 +43,7 @@ impl Output {
         let tty = io::stdout().is_terminal();
         let colour = colour(global.color, tty, |name| std::env::var(name).ok());
         let at = global.past.as_ref().map(|past| past.at);
-        Self { format: global.output, colour, full_ids: global.full_ids, at }
+        Self { format: global.output, colour, full_ids: global.full_ids, safe: tty && !global.raw, at }
     }
 
     /// Whether people read it.
@@ -54,6 +59,27 @@ impl Output {
         Look { now: self.at.unwrap_or_else(clock::now), full_ids: self.full_ids, colour: self.colour }
     }
 
+    /// Returns text of a program as it may be written: on a terminal only what a terminal doesn't act on.
+    pub(crate) fn of_program(self, text: &str) -> Cow<'_, str> {
+        if self.safe { visible(text).into() } else { text.into() }
+    }
+
+    /// Writes bytes of a program to the standard output.
+    pub(crate) fn bytes_of_program(self, bytes: &[u8]) -> Result<(), Failure> {
+        if !self.safe {
+            return bytes_as_they_are(bytes);
+        }
+        let text = String::from_utf8_lossy(bytes);
+        match self.format {
+            Format::Table | Format::Csv => text_as_it_is(&visible(&text)),
+            Format::Json | Format::Jsonl => text_as_it_is(&visible_json(&text)),
+        }
+    }
+
+    fn json_text(self, json: String) -> String {
+        if self.safe { visible_json(&json) } else { json }
+    }
+
     /// Shows rows.
     pub(crate) fn rows<T: Serialize>(
         self,
@@ -62,8 +88,8 @@ impl Output {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv => line(&table(rows, self.look()).render(self.colour)),
-            Format::Json => line(&pretty(&rows)?),
-            Format::Jsonl => rows.iter().try_for_each(|row| line(&compact(row)?)),
+            Format::Json => line(&self.json_text(pretty(&rows)?)),
+            Format::Jsonl => rows.iter().try_for_each(|row| line(&self.json_text(compact(row)?))),
         }
     }
 
@@ -75,20 +101,21 @@ impl Output {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv => line(&text(thing, self.look())),
-            Format::Json => line(&pretty(thing)?),
-            Format::Jsonl => line(&compact(thing)?),
+            Format::Json => line(&self.json_text(pretty(thing)?)),
+            Format::Jsonl => line(&self.json_text(compact(thing)?)),
         }
     }
 
     /// Shows one thing that has no other form than JSON.
     pub(crate) fn json<T: Serialize>(self, thing: &T) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv | Format::Json => line(&pretty(thing)?),
-            Format::Jsonl => line(&compact(thing)?),
+            Format::Table | Format::Csv | Format::Json => line(&self.json_text(pretty(thing)?)),
+            Format::Jsonl => line(&self.json_text(compact(thing)?)),
         }
     }
 
-    /// Shows one thing of a stream, which has no end: JSON is one value per line.
+    /// Shows one of the things that a command is about. As JSON all of them are one value, which [`finish`] writes: the thing
+    /// itself, or a list if there are several.
     pub(crate) fn next<T: Serialize>(
         self,
         thing: &T,
@@ -96,9 +123,62 @@ impl Output {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv => line(&text(thing, self.look())),
-            Format::Json | Format::Jsonl => line(&compact(thing)?),
+            Format::Json => {
+                ANSWER.lock().values.push(self.json_text(compact(thing)?));
+                Ok(())
+            }
+            Format::Jsonl => line(&self.json_text(compact(thing)?)),
         }
     }
+
+    /// Starts an answer that is a list in JSON, however many things [`Output::next`] adds.
+    pub(crate) fn list(self) {
+        ANSWER.lock().is_list = self.format == Format::Json;
+    }
+
+    /// Shows one thing of a stream that goes on until the user ends it: JSON is one value per line.
+    pub(crate) fn stream<T: Serialize>(
+        self,
+        thing: &T,
+        text: impl FnOnce(&T, Look) -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Csv => line(&text(thing, self.look())),
+            Format::Json | Format::Jsonl => line(&self.json_text(compact(thing)?)),
+        }
+    }
+}
+
+/// The one JSON value that a command answers with, while it is put together.
+static ANSWER: Answer = Answer(Mutex::new(Values { values: vec![], is_list: false }));
+
+struct Answer(Mutex<Values>);
+
+struct Values {
+    values: Vec<String>,
+    is_list: bool,
+}
+
+impl Answer {
+    fn lock(&self) -> MutexGuard<'_, Values> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Values {
+    fn text(&self) -> String {
+        match &self.values[..] {
+            [one] if !self.is_list => one.clone(),
+            [] if !self.is_list => String::new(),
+            several => format!("[{}]", several.join(",\n")),
+        }
+    }
+}
+
+/// Writes the JSON value that a command has put together, if there is one. A command that fails has one, too, of what it did.
+pub(crate) fn finish() -> Result<(), Failure> {
+    let text = std::mem::replace(&mut *ANSWER.lock(), Values { values: vec![], is_list: false }).text();
+    line(&text)
 }
 
 fn pretty(thing: &impl Serialize) -> Result<String, Failure> {
@@ -146,6 +226,10 @@ pub(crate) fn decoded(data: &str) -> Result<Vec<u8>, Failure> {
 
 /// Writes a line to the standard error. If nobody reads that, nobody wants to know.
 pub(crate) fn note(text: &str) {
+    write_note(&visible(text));
+}
+
+fn write_note(text: &str) {
     let mut out = io::stderr().lock();
     drop(writeln!(out, "{text}"));
 }
@@ -157,8 +241,8 @@ pub(crate) fn failed(failure: &Failure, global: &Global) {
     }
     let colour = colour(global.color, io::stderr().is_terminal(), |name| std::env::var(name).ok());
     match global.output {
-        Format::Table => note(&failure.text(colour)),
-        Format::Json | Format::Jsonl | Format::Csv => note(&failure.json()),
+        Format::Table => write_note(&failure.text(colour)),
+        Format::Json | Format::Jsonl | Format::Csv => write_note(&visible_json(&failure.json())),
     }
 }
 
@@ -177,6 +261,17 @@ fn colour(wanted: Color, terminal: bool, environment: impl Fn(&str) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_one_json_value() {
+        let text = |values: &[&str], is_list| {
+            Values { values: values.iter().map(|value| (*value).to_owned()).collect(), is_list }.text()
+        };
+        assert_eq!(text(&[], false), "");
+        assert_eq!(text(&["{}"], false), "{}");
+        assert_eq!(text(&["1", "2"], false), "[1,\n2]");
+        assert_eq!((text(&[], true), text(&["{}"], true)), ("[]".into(), "[{}]".into()));
+    }
 
     #[test]
     fn colours_are_for_terminals_and_for_who_asks() {

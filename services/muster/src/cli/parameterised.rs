@@ -1,5 +1,6 @@
 //! `muster parameterised`.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use serde::Serialize;
 use super::args::{Global, ParameterisedVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
-use super::output::{Look, Output, note};
+use super::output::{Look, Output};
 use super::rows::{as_written, indented};
 use super::several::Several;
 use super::table::{Cell, Table, facts};
@@ -191,11 +192,13 @@ fn said(changed: &Changed<'_>) -> String {
 }
 
 async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) -> Result<(), Failure> {
-    let (mut all, mut others) = (vec![], false);
+    let (mut all, mut rest) = (vec![], BTreeSet::new());
     for item in items {
         match item {
             Item::Parameterised(desired) => all.push(*desired),
-            Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Domain { .. } => others = true,
+            other @ (Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Domain { .. }) => {
+                rest.insert(file::command_for(&other));
+            }
         }
     }
     if all.is_empty() {
@@ -203,11 +206,7 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
             .advise("processes are applied by muster lrp apply, tasks run by muster task run"));
     }
-    if others {
-        note(
-            "only the parameterised tasks of the file are applied; for the rest: muster lrp apply, muster task run, muster periodic apply",
-        );
-    }
+    file::note_rest("parameterised tasks are applied", &rest);
     let mut several = Several::new(global, all.len());
     for desired in all {
         let guid = desired.parameterised_guid.clone();
@@ -307,9 +306,8 @@ const fn payload_word(rule: PayloadRule) -> &'static str {
 
 /// One parameterised task.
 fn shown(row: &ParameterisedRow, look: Look) -> String {
-    let parameters = |names: &std::collections::BTreeSet<String>| {
-        names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-    };
+    let parameters =
+        |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let beyond = match row.overflow {
         Overflow::Queued => "what is dispatched beyond that waits for its turn",
         Overflow::Refused => "what is dispatched beyond that is refused",

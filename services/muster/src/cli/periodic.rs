@@ -1,5 +1,6 @@
 //! `muster periodic`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use serde::Serialize;
 
 use super::args::{Global, PeriodicVerb};
 use super::connect::connect;
+use super::events::events_of;
 use super::failure::{Exit, Failure};
-use super::output::{Look, Output, note};
+use super::output::{Look, Output};
 use super::rows::{as_written, indented};
 use super::several::Several;
 use super::table::{Cell, Table, facts};
@@ -87,11 +89,13 @@ fn told(
 }
 
 async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) -> Result<(), Failure> {
-    let (mut periodics, mut others) = (vec![], false);
+    let (mut periodics, mut rest) = (vec![], BTreeSet::new());
     for item in items {
         match item {
             Item::Periodic(periodic) => periodics.push(*periodic),
-            Item::Lrp(_) | Item::Task(_) | Item::Parameterised(_) | Item::Domain { .. } => others = true,
+            other @ (Item::Lrp(_) | Item::Task(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
+                rest.insert(file::command_for(&other));
+            }
         }
     }
     if periodics.is_empty() {
@@ -99,11 +103,7 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
             .advise("processes are applied by muster lrp apply, tasks run by muster task run"));
     }
-    if others {
-        note(
-            "only the periodic tasks of the file are applied; for the rest: muster lrp apply, muster task run",
-        );
-    }
+    file::note_rest("periodic tasks are applied", &rest);
     let mut several = Several::new(global, periodics.len());
     for periodic in periodics {
         let guid = periodic.periodic_guid.clone();
@@ -123,14 +123,13 @@ async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'stat
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_periodic(periodic.clone()).await {
         Ok(done) => return Ok(("desired", done)),
-        Err(error) if exists(&error) => {
-            let before = client.periodic(&guid).await?.row.version;
-            match client.update_periodic(periodic).await {
-                Ok(done) if done.version == before => return Ok(("is so already", done)),
-                Ok(done) => return Ok(("updated", done)),
-                Err(error) => error,
+        Err(error) if exists(&error) => match client.update_periodic(periodic).await {
+            Ok(done) => {
+                let events = events_of(client, &format!("periodic:{guid}"), &done).await?;
+                return Ok((if events.is_empty() { "is so already" } else { "updated" }, done));
             }
-        }
+            Err(error) => error,
+        },
         Err(error) => error,
     };
     let known = client.periodic(&guid).await.ok().map(|one| one.row.domain);

@@ -21,7 +21,7 @@ use super::names::Names;
 use super::output::{Output, note};
 use super::past::Crash;
 use super::rows::{comes_back, reached, rollout_under_way};
-use super::words::one_line;
+use super::words::{one_line, visible};
 use super::{rollout, waits};
 
 /// How long instances may start before their monitors are asked about, and the pause between two questions.
@@ -72,7 +72,7 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
             bar.set_style(style);
         }
-        bar.set_message(text);
+        bar.set_message(visible(&text));
         bar.enable_steady_tick(Duration::from_millis(120));
         Self { bar: Some(bar) }
     }
@@ -80,7 +80,7 @@ impl Bar {
     /// Shows where things stand.
     pub(crate) fn set(&self, text: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text);
+            bar.set_message(visible(&text));
         }
     }
 

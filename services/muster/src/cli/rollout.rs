@@ -181,7 +181,10 @@ impl Session<'_> {
         let (_, client) = self.known(guid, &what).await?;
         let doing = |failure: Failure| failure.doing(format!("{what} process {guid}"));
         let steered = client.steer_lrp(guid.clone(), steer).await.map_err(Failure::from).map_err(doing);
-        let advice = format!("see muster lrp rollout status {guid}");
+        let advice = match steer {
+            Steer::RollBack => format!("after its end: muster lrp rollback {guid}"),
+            Steer::Pause | Steer::Resume => format!("see muster lrp rollout status {guid}"),
+        };
         let done = steered.map_err(|failure| failure.advise_on(Exit::Conflict, advice))?;
         Ok((done, find::lrp(&self.client, guid).await.map_err(doing)?.row))
     }

@@ -25,19 +25,21 @@ use super::rollout::RolloutStatus;
 use super::status::Complaint;
 use super::table::{Cell, Table, facts, painted};
 use super::waits;
-use super::words::{age, count, mebibytes, one_line, short, span, time_of_day, until};
+use super::words::{age, count, mebibytes, one_line, short, span, time_of_day, until, visible_json};
 
 /// Processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
-    let mut table =
-        Table::new(&["PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "CRASHED", "NOTE", "CHANGED"]);
+    let mut table = Table::new(&[
+        "PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "WAITING", "CRASHED", "NOTE", "CHANGED",
+    ]);
     for row in rows {
         table.row(vec![
             Cell::text(&row.process_guid),
             Cell::text(&row.domain),
             Cell::number(row.instances),
             Cell::number(row.running),
-            Cell::number(row.claimed + row.unclaimed),
+            Cell::number(row.claimed),
+            Cell::number(row.unclaimed),
             Cell::number(row.crashed),
             lrp_note(row),
             Cell::text(age(look.now, row.changed_at)),
@@ -141,7 +143,7 @@ pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
         ("back to", rollout.rollback_to.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("replaced", format!("{} of {}", rollout.replaced, rollout.total)),
         ("in replacement", indices(&rollout.in_replacement)),
-        ("given up for now", indices(&rollout.stalled)),
+        ("indices given up", indices(&rollout.stalled)),
         ("failed", indices(&rollout.failed)),
         ("began", ago(rollout.started_at)),
         ("since", ago(rollout.since)),
@@ -191,7 +193,7 @@ pub(super) fn as_written(value: Value) -> Value {
 
 /// Anything as JSON, moved to the right.
 pub(super) fn indented(thing: &impl serde::Serialize) -> String {
-    let text = serde_json::to_string_pretty(thing).unwrap_or_default();
+    let text = visible_json(&serde_json::to_string_pretty(thing).unwrap_or_default());
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 

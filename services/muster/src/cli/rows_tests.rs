@@ -210,7 +210,7 @@ fn a_rollout_is_shown() {
          healthy           web\n\
          back to           web\n\
          replaced          1 of 2\n\
-         given up for now  0\n\
+         indices given up  0\n\
          failed            0\n\
          began             1970-01-01T02:45:10.000Z (90s ago)\n\
          since             1970-01-01T02:45:40.000Z (60s ago)\n\
@@ -224,9 +224,9 @@ fn processes_are_a_table() {
     let rows = [row.clone(), LrpRow { desired: false, instances: 0, ..row }];
     assert_eq!(
         lrps(&rows, LOOK).render(false),
-        "PROCESS   DOMAIN   DESIRED   RUNNING   STARTING   CRASHED   NOTE               CHANGED\n\
-         web       shop           3         1          2         0   the shop's front   5m\n\
-         web       shop           0         1          2         0   being removed      5m"
+        "PROCESS   DOMAIN   DESIRED   RUNNING   STARTING   WAITING   CRASHED   NOTE               CHANGED\n\
+         web       shop           3         1          1         1         0   the shop's front   5m\n\
+         web       shop           0         1          1         1         0   being removed      5m"
     );
 }
 

@@ -104,6 +104,7 @@ const fn of_lrp(verb: &LrpVerb) -> DomainUse {
         | LrpVerb::Activate { .. }
         | LrpVerb::Restart { .. }
         | LrpVerb::Rebalance { .. }
+        | LrpVerb::Rollback { .. }
         | LrpVerb::Rollout(
             RolloutVerb::Status { .. }
             | RolloutVerb::Watch { .. }

@@ -11,7 +11,7 @@ use super::args::{Format, Global};
 use super::connect::data_folder;
 use super::failure::{Exit, Failure};
 use super::moment;
-use super::output::{Output, note, text_as_it_is};
+use super::output::{Output, note};
 use super::table::{Cell, Table};
 use crate::error::chain;
 
@@ -43,8 +43,8 @@ pub(crate) async fn run(
     }
     let output = Output::new(global);
     match output.format {
-        Format::Csv => stream(&mut reading, question, csv_header, csv_line).await,
-        Format::Jsonl => stream(&mut reading, question, |_| Ok(vec![]), json_line).await,
+        Format::Csv => stream(&mut reading, question, output, csv_header, csv_line).await,
+        Format::Jsonl => stream(&mut reading, question, output, |_| Ok(vec![]), json_line).await,
         Format::Table | Format::Json => {
             let answer = reading.ask(question).await?;
             if output.is_for_people() {
@@ -59,6 +59,7 @@ pub(crate) async fn run(
 async fn stream(
     reading: &mut Reading,
     question: &str,
+    output: Output,
     header: impl FnOnce(&Question) -> Result<Vec<u8>, Failure>,
     line: impl Fn(&Question, Vec<Value>) -> Result<Vec<u8>, Failure>,
 ) -> Result<(), Failure> {
@@ -69,15 +70,11 @@ async fn stream(
         if bytes.len() < CHUNK {
             return Ok(());
         }
-        bytes_as_they_are(&std::mem::take(&mut bytes))
+        output.bytes_of_program(&std::mem::take(&mut bytes))
     });
     // Of an answer that is cut off, what was there of it is shown.
     let answered = answered.await;
-    bytes_as_they_are(&bytes).and(answered)
-}
-
-fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
-    text_as_it_is(&String::from_utf8_lossy(bytes))
+    output.bytes_of_program(&bytes).and(answered)
 }
 
 /// The database that is named, or that of a local cluster.

@@ -1,5 +1,6 @@
 //! `muster task`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,7 +96,8 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             let client = connect(global).await?;
             let domain = find::task(&client, &guid).await?.row.domain;
             find::whose(global, format!("task {guid}"), domain)?;
-            instance::show(client.logs(Whose::Task(guid.to_string()), follow), guid.as_str(), output).await
+            instance::show(client.logs(Whose::Task(guid.to_string()), follow), guid.as_str(), follow, output)
+                .await
         }
     }
 }
@@ -114,11 +116,13 @@ fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Fa
 
 /// The tasks of a file, with which something is done; it has to hold one.
 pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
-    let (mut tasks, mut others) = (vec![], false);
+    let (mut tasks, mut rest) = (vec![], BTreeSet::new());
     for item in items {
         match item {
             Item::Task(task) => tasks.push(*task),
-            Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => others = true,
+            other @ (Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
+                rest.insert(file::command_for(&other));
+            }
         }
     }
     if tasks.is_empty() {
@@ -126,12 +130,7 @@ pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<D
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
             .advise("processes are desired by muster lrp desire"));
     }
-    if others {
-        note(&format!(
-            "only the tasks of the file are {done}; for the rest: muster lrp desire {}",
-            path.display()
-        ));
-    }
+    file::note_rest(&format!("tasks are {done}"), &rest);
     Ok(tasks)
 }
 
@@ -237,7 +236,7 @@ pub(super) fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) 
         let its = if alone { "" } else { "; its result:" };
         note(&format!("task {guid} succeeded{its}"));
         let end = if result.is_empty() || result.ends_with('\n') { "" } else { "\n" };
-        output::text_as_it_is(&format!("{result}{end}"))?;
+        output::text_as_it_is(&format!("{}{end}", output.of_program(result)))?;
     }
     failure_reason.map_or(Ok(()), |reason| Err(failed(guid, reason)))
 }

@@ -60,7 +60,7 @@ pub(crate) async fn show(
 async fn tell(mut events: Events, output: Output) -> Result<(), Failure> {
     loop {
         let entry = events.next().await?;
-        output.next(&entry, |entry, look| event_lines(entry, look).join("\n"))?;
+        output.stream(&entry, |entry, look| event_lines(entry, look).join("\n"))?;
     }
 }
 

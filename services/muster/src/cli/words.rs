@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use schemas::Timestamp;
+use unicode_general_category::{GeneralCategory, get_general_category};
 
 /// How many characters of an id are shown.
 const SHORT: usize = 8;
@@ -69,12 +70,32 @@ fn tenths(tenths: u64, unit: char) -> String {
     }
 }
 
-/// Text of others as one line that does nothing to a terminal.
+/// Text of programs and clients as one line that does nothing to a terminal.
 pub(crate) fn one_line(text: &str) -> String {
-    text.trim_end()
-        .chars()
-        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
-        .collect()
+    escaped(text.trim_end(), "", |c| c.escape_default().to_string())
+}
+
+/// Text of programs and clients that does nothing to a terminal: only its line ends and tabs are left as they are.
+pub(crate) fn visible(text: &str) -> String {
+    escaped(text, "\n\t", |c| c.escape_default().to_string())
+}
+
+/// JSON that does nothing to a terminal, and means the same.
+pub(crate) fn visible_json(json: &str) -> String {
+    let units = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    escaped(json, "\n", units)
+}
+
+/// Replaces every character that a terminal acts on: control characters, C1 included, and format characters, with which text
+/// reads in another order than it is written.
+fn escaped(text: &str, but: &str, escape: impl Fn(char) -> String) -> String {
+    use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
+    let acts = |c| [Control, Format, LineSeparator, ParagraphSeparator].contains(&get_general_category(c));
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if acts(c) && !but.contains(c) { safe.push_str(&escape(c)) } else { safe.push(c) }
+    }
+    safe
 }
 
 /// One thing, or several: `1 instance`, `3 instances`.
@@ -164,6 +185,13 @@ mod tests {
     fn small_texts() {
         assert_eq!([0, 512, 1_024, 1_536, 1_048_576].map(mebibytes), ["0M", "512M", "1G", "1.5G", "1T"]);
         assert_eq!(one_line("a\nb\u{1b}[31mc\n"), "a\\nb\\u{1b}[31mc");
+        let hostile = "a\u{1b}]0;t\u{7}\tb\u{9b}2J\u{202e}c\u{2028}\u{e0041}\r\né";
+        let shown = "a\\u{1b}]0;t\\u{7}\tb\\u{9b}2J\\u{202e}c\\u{2028}\\u{e0041}\\r\né";
+        assert_eq!(visible(hostile), shown);
+        let json = serde_json::to_string(hostile).unwrap();
+        let safe = visible_json(&json);
+        assert!(safe.is_ascii() || safe.replace('é', "").is_ascii(), "{safe}");
+        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
         assert_eq!(short(&"00000000-0000-7000-8000-0000deadbeef", false), "deadbeef");
         assert_eq!(short(&"c1", false), "c1");
         assert_eq!(

@@ -90,6 +90,7 @@ fn an_update_rolls_and_no_index_is_ever_without_a_running_instance() {
     let place = Place::new();
     let (dev, before) = first(&place);
     let muster = &dev.muster;
+    a_definition_that_is_named_is_not_renamed(&place, muster);
     let v2 = file(&place, "v2", RUNS, "");
     muster
         .exits(13, &format!("lrp diff {v2}"))
@@ -129,7 +130,24 @@ fn an_update_rolls_and_no_index_is_ever_without_a_running_instance() {
     always_running(muster, 3);
 
     the_same_again_changes_nothing(muster, &v2, &after);
+    a_rollout_that_is_over_is_undone(muster, row["definition_id"].as_str().unwrap());
     dev.end(&place);
+}
+
+fn a_rollout_that_is_over_is_undone(muster: &Muster, v2: &str) {
+    muster.ok("lrp rollback web").tells(&["process web rolled back to web: 3 instances running"]);
+    assert_eq!(muster.json("lrp show web")["definition_id"], "web");
+    let back = muster.json(&format!("lrp rollback web --to {v2}"));
+    assert_eq!((&back["did"], &back["definition_id"]), (&"rolled back".into(), &v2.into()), "{back}");
+    muster.ok("lrp rollback web --to 2 --no-wait").tells(&["process web rolled back to web"]);
+    muster.exits(3, "lrp rollback web --to nothing").tells(&["the log has "]);
+}
+
+/// A definition that the file itself names is called so, as over NATS: also like its process.
+fn a_definition_that_is_named_is_not_renamed(place: &Place, muster: &Muster) {
+    let named = file(place, "named", RUNS, "definition_id = \"web\"");
+    let said = muster.exits(4, &format!("lrp apply {named}"));
+    said.tells(&["can't apply process web", "ResourceExists"]);
 }
 
 /// Neither the same file nor the same definition under another name restarts anything.

@@ -15,7 +15,11 @@ const BEHIND: Duration = Duration::from_secs(5);
 pub(super) fn check(tables: &Asked<Tables>, cluster: Option<&ClusterRow>) -> Check {
     let Tables { url, generations, behind } = match tables {
         Ok(tables) => tables,
-        Err(why) => return unknown("database", why),
+        Err(why @ super::Unknown::Skipped(_)) => return unknown("database", why),
+        Err(why @ super::Unknown::Failed(_)) => {
+            let advice = "see that the database runs, and that its user may read it: --database URL";
+            return unknown("database", why).advise(advice);
+        }
     };
     let Some(live) = generations.iter().find(|one| one.live) else {
         return Check::failed("database", format!("{url} has no tables that readers see"))

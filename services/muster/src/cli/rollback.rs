@@ -1,0 +1,180 @@
+//! `muster lrp rollback`: back to a definition that a process ran before, as the log has it. A definition is in the log also after
+//! it was pruned.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use client::Client;
+use schemas::definition::{Definition, DesiredLrpUpdate};
+use schemas::entry::Event;
+use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::query::AsOf;
+use schemas::rollout::Kind;
+use schemas::spec::content_id;
+use schemas::{Code, Position, desired, rollout};
+
+use super::events::{decided, end_of_log};
+use super::failure::{Exit, Failure};
+use super::lrp::Session;
+use super::{find, moment, rows};
+
+/// A definition, with its id.
+type Named = (DefinitionId, Arc<Definition>);
+
+/// Starts a rollout to an earlier definition, and waits for it.
+pub(super) async fn run(
+    session: &Session<'_>,
+    guid: &ProcessGuid,
+    to: Option<&str>,
+    detach: bool,
+) -> Result<(), Failure> {
+    let doing = |failure: Failure| failure.doing(format!("roll back process {guid}"));
+    let (row, client) = session.known(guid, "roll back").await?;
+    if rows::rollout_under_way(&row).is_some() {
+        let why = "a rollout is under way";
+        let failure = Failure::new(Exit::Conflict, &Code::InvalidStateTransition.to_string(), why);
+        return Err(
+            doing(failure).advise(format!("muster lrp rollout rollback {guid} ends it and goes back"))
+        );
+    }
+    let found = match to {
+        None => before(&client, guid, row.definition_id.as_ref()).await,
+        Some(to) => named(&client, guid, to).await,
+    };
+    let (id, definition) = found.map_err(doing)?;
+    let deploy =
+        |id| client.deploy_lrp(guid.clone(), DesiredLrpUpdate::default(), id, Arc::clone(&definition));
+    let deployed = match (deploy(id).await, content_id(&definition)) {
+        // Its name is that of another definition now.
+        (Err(error), Some(id)) if error.code() == Some(Code::ResourceExists) => deploy(id).await,
+        (deployed, _) => deployed,
+    };
+    let done = deployed.map_err(|error| doing(error.into()))?;
+    session.rolled_back(guid, done, detach).await
+}
+
+/// The last definition that differs from the active one.
+async fn before(
+    client: &Client,
+    guid: &ProcessGuid,
+    active: Option<&DefinitionId>,
+) -> Result<Named, Failure> {
+    let ran = Ran::read(client, guid).await?;
+    active.and_then(|active| ran.before(active)).ok_or_else(|| {
+        Failure::not_found(format!("an earlier definition of process {guid}"))
+            .advise(format!("see muster history lrp {guid}"))
+    })
+}
+
+/// The definition of an id, or the one that was active at a moment.
+async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<Named, Failure> {
+    let end = end_of_log(client).await?;
+    let at = moment::parse(to).ok().filter(|at| match at {
+        // An id made of the content may be a number, and a large one.
+        AsOf::Position(position) => *position <= end,
+        AsOf::Time(_) | AsOf::Ago(_) => true,
+    });
+    if let Some(at) = at {
+        let row = find::lrp(&client.clone().at_moment(at), guid).await?.row;
+        let then = row.to_desired().map(|lrp| (lrp.definition_id, lrp.definition));
+        return then.ok_or_else(|| Failure::not_found(format!("a definition of process {guid} at {to}")));
+    }
+    let mut ran = Ran::read(client, guid).await?;
+    DefinitionId::new(to).ok().and_then(|id| ran.known.remove_entry(&id)).ok_or_else(|| {
+        let known: Vec<&str> = ran.known.keys().map(DefinitionId::as_str).collect();
+        Failure::not_found(format!("definition {to} of process {guid}"))
+            .advise(format!("the log has {}; or name a moment, as --to 41 or --to -10m", known.join(", ")))
+    })
+}
+
+/// The definitions that a process was to run.
+#[derive(Debug, Default)]
+struct Ran {
+    /// Each that it had.
+    known: BTreeMap<DefinitionId, Arc<Definition>>,
+    /// Those to which it was rolled out, in order. What it was rolled back from is left out.
+    order: Vec<DefinitionId>,
+}
+
+impl Ran {
+    async fn read(client: &Client, guid: &ProcessGuid) -> Result<Self, Failure> {
+        let (entries, _) = client.history(Position(0), Some(&format!("lrp:{guid}"))).await?;
+        let mut ran = Self::default();
+        decided(entries).into_iter().flat_map(|one| one.decision.events).for_each(|event| ran.take(event));
+        Ok(ran)
+    }
+
+    fn take(&mut self, event: Event) {
+        if let Event::Desired(desired::Event::Desired(lrp)) = event {
+            self.order = vec![lrp.definition_id.clone()];
+            self.known.insert(lrp.definition_id, lrp.definition);
+        } else if let Event::Desired(desired::Event::DefinitionAdded { definition_id, definition }) = event {
+            self.known.insert(definition_id, definition);
+        } else if let Event::Rollout(rollout::Event::Started { kind, target, .. }) = event {
+            let was = self.order.iter().rposition(|id| *id == target).filter(|_| kind == Kind::Rollback);
+            match was {
+                Some(at) => self.order.truncate(at + 1),
+                None => self.order.push(target),
+            }
+        }
+    }
+
+    fn before(&self, active: &DefinitionId) -> Option<Named> {
+        let content = self.known.get(active);
+        let all = self.order.iter().rev().filter_map(|id| self.known.get_key_value(id));
+        let mut others = all.filter(|(id, definition)| *id != active && Some(*definition) != content);
+        others.next().map(|(id, definition)| (id.clone(), Arc::clone(definition)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::definition::DesiredLrp;
+    use schemas::policy::UpdatePolicy;
+
+    use super::*;
+
+    fn id(text: &str) -> DefinitionId {
+        DefinitionId::new(text).unwrap()
+    }
+
+    fn definition(memory_mb: u64) -> Arc<Definition> {
+        let mut definition = Definition::clone(&fixtures::lrp("web", "shop", 1).definition);
+        definition.memory_mb = memory_mb;
+        Arc::new(definition)
+    }
+
+    fn added(name: &str, memory_mb: u64) -> Event {
+        let definition = definition(memory_mb);
+        Event::Desired(desired::Event::DefinitionAdded { definition_id: id(name), definition })
+    }
+
+    fn rollout(kind: Kind, target: &str) -> Event {
+        Event::Rollout(rollout::Event::Started {
+            kind,
+            target: id(target),
+            rollback_to: None,
+            total: 1,
+            policy: Box::new(UpdatePolicy::of_update()),
+            reason: String::new(),
+        })
+    }
+
+    #[test]
+    fn rollback_goes_to_the_last_other_definition_that_was_not_rolled_back() {
+        let mut ran = Ran::default();
+        let first = DesiredLrp { definition: definition(1), ..fixtures::lrp("web", "shop", 1) };
+        ran.take(Event::Desired(desired::Event::Desired(Box::new(first))));
+        let mut after = |events: Vec<Event>, active: &str| {
+            events.into_iter().for_each(|event| ran.take(event));
+            ran.before(&id(active)).map(|(id, definition)| (id.to_string(), definition.memory_mb))
+        };
+        assert_eq!(after(vec![], "web"), None);
+        assert_eq!(after(vec![added("v2", 2), rollout(Kind::Update, "v2")], "v2"), Some(("web".into(), 1)));
+        let failed = vec![added("v3", 3), rollout(Kind::Update, "v3"), rollout(Kind::Rollback, "v2")];
+        assert_eq!(after(failed, "v2"), Some(("web".into(), 1)), "v3 did not work");
+        let restarted = vec![added("v2-restart-9", 2), rollout(Kind::Update, "v2-restart-9")];
+        assert_eq!(after(restarted, "v2-restart-9"), Some(("web".into(), 1)), "a restart runs the same");
+        assert_eq!(after(vec![rollout(Kind::Update, "web")], "web"), Some(("v2-restart-9".into(), 2)));
+    }
+}
