@@ -70,6 +70,8 @@ pub fn configuration(settings: &Settings) -> String {
          pid_file: {}\n\
          # Muster's largest message, with what NATS puts around it.\n\
          max_payload: {}\n\
+         # Connections of all users together: the server has no limit for each of them. Who opens too many is revoked.\n\
+         max_connections: 16384\n\
          \n\
          jetstream {{\n    store_dir: {}\n    \
          # An acknowledged entry survives a power cut only if it is synced before it is acknowledged.\n    \

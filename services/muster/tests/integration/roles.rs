@@ -81,6 +81,7 @@ fn each_role_does_what_it_must_and_nothing_that_is_others() {
     sight::environment_is_its_domains(&stage);
     stage.place.tell("clients and readers are served");
     holes::no_answer_goes_into_the_log(&stage);
+    holes::nobody_asks_in_the_name_of_another(&stage);
     holes::nobody_believes_what_a_consumer_delivers(&stage);
     holes::ids_that_are_none_are_refused(&stage);
     stage.place.tell("the holes are tried");

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::bench::BenchError;
 use crate::error::chain;
@@ -216,6 +217,40 @@ impl Loud {
             async move { loud.command(ClientVerb::LrpUpdate, body).await }
         };
         Self::at_once((0..commands).map(ask)).await
+    }
+
+    /// So many commands and as many lists under way all the time, for as long: each is followed by the next at once.
+    pub(super) async fn keeps_asking(&self, each: u32, time: Duration) -> Outcome {
+        let until = Instant::now() + time;
+        let mut asking = JoinSet::new();
+        for number in 0..each {
+            let loud = self.clone();
+            asking.spawn(async move {
+                let mut outcome = Outcome::default();
+                for round in 0_u64.. {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    let guid = format!("listed{}", number % super::INSTANCES.div_ceil(EACH));
+                    let body = json!({ "process_guid": guid, "annotation": format!("{number} {round}") });
+                    outcome.add(loud.command(ClientVerb::LrpUpdate, body).await);
+                }
+                outcome
+            });
+            let loud = self.clone();
+            asking.spawn(async move {
+                let mut outcome = Outcome::default();
+                while Instant::now() < until {
+                    outcome.add(loud.query(QueryVerb::InstanceList, json!({})).await);
+                }
+                outcome
+            });
+        }
+        let mut outcome = Outcome::default();
+        while let Some(ended) = asking.join_next().await {
+            outcome = outcome.and(ended.unwrap_or_default());
+        }
+        outcome
     }
 
     /// Tasks that fail at once, for no cell is large enough, and whose owner is called.

@@ -1,8 +1,8 @@
 //! `muster bench --flood`: one client asks far too much of a cluster of real services, and another one wants little.
 //!
 //! The services are processes of their own, the BBS with 1,024 files. The loud client sends everything at once and takes
-//! every refusal; the quiet one sends a command at a steady pace, whether earlier ones are answered or not. What counts is
-//! how long the quiet one waits, and that nobody is left without an answer.
+//! every refusal; the quiet one, of another domain, sends a command at a steady pace, whether earlier ones are answered or not. What
+//! counts is how long the quiet one waits, also as a multiple of what it waits alone, and that nobody is left without an answer.
 
 mod loud;
 mod quiet;
@@ -32,6 +32,8 @@ const LISTS: u32 = 8_000;
 const POLLS: u32 = 64;
 /// Commands that are sent at once.
 const COMMANDS: u32 = 20_000;
+/// Commands, and lists, that are kept under way: twice what a client may have.
+const KEPT: u32 = 128;
 /// Tasks whose owner never answers.
 const CALLBACKS: u32 = 3_000;
 /// How long is measured what has no end of its own.
@@ -99,6 +101,12 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     part("20,000 commands at once", quiet.end().await?, outcome);
     tokio::time::sleep(PAUSE).await;
 
+    bar.set_message("commands and lists");
+    quiet.begin();
+    let outcome = loud.keeps_asking(KEPT, WHILE).await;
+    part("commands and lists for 10 s", quiet.end().await?, outcome);
+    tokio::time::sleep(PAUSE).await;
+
     bar.set_message("callbacks");
     let owner = loud::silent_owner().await?;
     quiet.begin();
@@ -141,6 +149,7 @@ fn as_table(parts: &[Part], files: Option<usize>) -> String {
         "lost",
         "p50 ms",
         "p99 ms",
+        "times alone",
         "worst ms",
     ]);
     for Part { name, loud, quiet } in parts {
@@ -155,6 +164,7 @@ fn as_table(parts: &[Part], files: Option<usize>) -> String {
             quiet.lost.len().to_string(),
             millis(quiet.percentile(50)),
             millis(quiet.percentile(99)),
+            format!("{:.1}", ratio(parts, quiet)),
             millis(quiet.percentile(100)),
         ]);
     }
@@ -170,11 +180,18 @@ fn as_json(parts: &[Part], files: Option<usize>) -> String {
             "loud": name, "answered": loud.answered, "refused": loud.refused, "no_answer": loud.silent,
             "quiet_commands": quiet.answered(), "quiet_lost": quiet.lost,
             "p50_ms": quiet.percentile(50).as_secs_f64() * 1e3, "p99_ms": quiet.percentile(99).as_secs_f64() * 1e3,
+            "p99_times_alone": ratio(parts, quiet),
             "worst_ms": quiet.percentile(100).as_secs_f64() * 1e3,
         })
     };
     let parts: Vec<Value> = parts.iter().map(part).collect();
     json!({ "parts": parts, "files_of_bbs": files }).to_string()
+}
+
+/// Returns the 99th percentile of the quiet client's waits as a multiple of the one that it has alone, in the first part.
+fn ratio(parts: &[Part], quiet: &Waits) -> f64 {
+    let alone = parts.first().map_or(Duration::ZERO, |part| part.quiet.percentile(99)).as_secs_f64();
+    if alone > 0.0 { quiet.percentile(99).as_secs_f64() / alone } else { 1.0 }
 }
 
 fn millis(time: Duration) -> String {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemas::limits::LONG_POLLS;
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -46,6 +47,49 @@ pub(super) fn no_answer_goes_into_the_log(stage: &Stage) {
     client.ask_json("muster.query.client.d.n.instance.logs", &json!({"id": "web/0"}));
     std::thread::sleep(SILENCE);
     nothing_was_written(stage);
+}
+
+/// Queries in the names of others are refused by the server, and those whose answer would go to another user's inbox are dropped:
+/// nobody uses up the budget of somebody else, or has the BBS write to him.
+pub(super) fn nobody_asks_in_the_name_of_another(stage: &Stage) {
+    let users = &stage.users;
+    let mut client = users.plain("client-d-n", "muster.inbox.client.d.n");
+    let mut others = [
+        users.plain("client-other-n", "muster.inbox.client.other.n"),
+        users.plain("operator-o", "muster.inbox.operator.o"),
+    ];
+    for root in ["client.other.n", "operator.o", "auditor.a", "rep.c1", "auctioneer", "bbs"] {
+        let subject = format!("muster.query.{root}.events.read");
+        client.try_publish(&subject, b"{}");
+        let refused = format!("-ERR 'Permissions Violation for Publish to \"{subject}\"'");
+        assert_eq!(client.complaints(), Some(vec![refused]), "{root}");
+    }
+    let wait = json!({"after": 1_000_000_000_u64, "wait_ms": 30_000}).to_string();
+    for number in 0..2 * LONG_POLLS {
+        for inbox in ["client.other.n", "operator.o", "rep.c1"] {
+            let reply = format!("muster.inbox.{inbox}.forged.{number}");
+            client.publish("muster.query.client.d.n.events.read", &reply, wait.as_bytes());
+            client.publish("muster.query.client.d.n.lrp.list", &reply, b"{}");
+        }
+    }
+    // What was dropped counts in no budget, not even in its own.
+    let read = client.ask_json("muster.query.client.d.n.events.read", &json!({"limit": 1}));
+    assert!(read["ok"].is_object(), "{read}");
+    for other in &mut others {
+        assert!(other.next_within(SILENCE).is_none(), "an answer went to another user's inbox");
+    }
+    let [_, operator] = &mut others;
+    let read = operator.ask_json("muster.query.operator.o.events.read", &json!({"limit": 1}));
+    assert!(read["ok"].is_object(), "{read}");
+    // Records are for the rep of their cell.
+    let mut rep = users.plain("rep-c1", "muster.inbox.rep.c1.forger");
+    let of = |cell: &str| json!({"cell_id": cell, "work": [], "at_least": null});
+    let refused = rep.ask_json("muster.query.rep.c1.cell.records", &of("c2"));
+    assert_eq!(refused["refused"]["code"], "Forbidden", "{refused}");
+    let beyond = json!({"cell_id": "c1", "work": [], "at_least": 1_000_000_000_u64});
+    let refused = rep.ask_json("muster.query.rep.c1.cell.records", &beyond);
+    let message = refused["refused"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("at_least 1000000000 is beyond the end of the log"), "{refused}");
 }
 
 /// The log holds entries, each on its subject, and nothing else.
