@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::ContextBuilder;
-use async_nats::jetstream::stream::{Info, PeerInfo};
+use async_nats::jetstream::stream::{DirectGetErrorKind, Info, PeerInfo, Stream};
 use async_nats::{Request, RequestErrorKind, jetstream};
 use bus::nats::Connection;
+use bytes::Bytes;
 use schemas::{Entry, Position, Timestamp};
 use serde::Deserialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::JournalError;
 use super::stream::{self, STREAM};
-use crate::limits::API;
+use crate::limits::{API, SAMPLE_LAG};
 
 /// What a stream is.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Examination {
     pub problems: Vec<String>,
     /// What of its entries is gone.
     pub losses: Vec<String>,
+    /// Why it may be destroyed, although services accept it.
+    pub hazards: Vec<String>,
     /// How it is made otherwise than Muster makes it, though nothing is lost by that.
     pub differences: Vec<String>,
     /// How many servers hold every entry.
@@ -116,6 +119,7 @@ pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Exami
     Ok(Examination {
         problems: stream::problems(config, replicas),
         losses: stream::losses(state),
+        hazards: stream::hazards(config, &connection.server_version()),
         differences: stream::differences(config),
         replicas: config.num_replicas,
         leader: cluster.as_ref().and_then(|cluster| cluster.leader.clone()),
@@ -131,28 +135,71 @@ pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Exami
 }
 
 async fn info(connection: &Connection) -> Result<(Info, Option<String>), ExamineError> {
-    let question = format!("$JS.API.STREAM.INFO.{STREAM}");
+    let (answer, ts) = request(connection, "INFO", Bytes::from_static(b"{}")).await?;
+    let unreadable =
+        |error| ExamineError::from(JournalError::unavailable("asking what the stream is", error));
+    Ok((serde_json::from_slice(&answer).map_err(unreadable)?, ts))
+}
+
+/// Sends a request about the stream to the server, and returns its answer and the time of the server's clock.
+pub(super) async fn request(
+    connection: &Connection,
+    verb: &str,
+    body: Bytes,
+) -> Result<(Bytes, Option<String>), ExamineError> {
+    let question = format!("$JS.API.STREAM.{verb}.{STREAM}");
     let asked = Instant::now();
-    let request = Request::new().payload("{}".into()).timeout(Some(API));
+    let request = Request::new().payload(body).timeout(Some(API));
     let answer = tokio::select! {
         answer = connection.client().send_request(question.clone(), request) => answer,
         () = connection.refuses_to_publish(&question, asked) => return Err(ExamineError::Forbidden(question)),
     };
-    let doing = "asking what the stream is";
+    let doing = format!("asking {question}");
     let answer = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => ExamineError::NoJetStream("nobody answers for it".to_owned()),
         RequestErrorKind::TimedOut
         | RequestErrorKind::InvalidSubject
         | RequestErrorKind::MaxPayloadExceeded
-        | RequestErrorKind::Other => JournalError::unavailable(doing, error).into(),
+        | RequestErrorKind::Other => JournalError::unavailable(doing.clone(), error).into(),
     })?;
     let unreadable = |error| ExamineError::from(JournalError::unavailable(doing, error));
     let Answer { ts, error } = serde_json::from_slice(&answer.payload).map_err(unreadable)?;
     match error {
-        None => Ok((serde_json::from_slice(&answer.payload).map_err(unreadable)?, ts)),
+        None => Ok((answer.payload, ts)),
         Some(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Err(ExamineError::Absent),
         Some(error) => Err(ExamineError::NoJetStream(error.to_string())),
     }
+}
+
+/// Reads the first, the last and some positions in between from the replica of the server that the connection leads to;
+/// where that server has no replica that is up to date, another one answers. Returns how many were read.
+///
+/// # Errors
+/// The first position that can't be read, and why.
+pub async fn read_sampled(
+    connection: &Connection,
+    (first, last): (Position, Position),
+) -> Result<usize, JournalError> {
+    let positions = if last == Position(0) { Vec::new() } else { super::sampled(first, last) };
+    let stream = stream_of(connection).await?;
+    for position in &positions {
+        let begin = Instant::now();
+        // A replica may lag behind the leader, which named the last position.
+        while let Err(error) = stream.direct_get(position.0).await {
+            let is_absent = matches!(error.kind(), DirectGetErrorKind::NotFound);
+            if !is_absent || begin.elapsed() > SAMPLE_LAG.0 {
+                return Err(JournalError::unavailable(format!("position {position} can't be read"), error));
+            }
+            sleep(SAMPLE_LAG.1).await;
+        }
+    }
+    Ok(positions.len())
+}
+
+async fn stream_of(connection: &Connection) -> Result<Stream<()>, JournalError> {
+    let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+    let stream = context.get_stream_no_info(STREAM).await;
+    stream.map_err(|error| JournalError::unavailable("opening the stream", error))
 }
 
 impl Peer {
@@ -167,9 +214,7 @@ async fn last(connection: &Connection, position: u64) -> Option<Last> {
     if position == 0 {
         return None;
     }
-    let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
-    let stream = context.get_stream_no_info(STREAM).await.ok()?;
-    let message = stream.get_raw_message(position).await.ok()?;
+    let message = stream_of(connection).await.ok()?.get_raw_message(position).await.ok()?;
     let entry = Entry::decode(&message.payload).ok();
     let decided = entry.and_then(|entry| entry.decisions.iter().map(|decision| decision.at).max());
     let millis = u64::try_from(message.time.unix_timestamp_nanos() / 1_000_000).ok()?;

@@ -5,7 +5,7 @@
 //! stored before and its acknowledgement was lost. So what follows the expected sequence is read from the stream's
 //! leader, and the ids are compared.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{ContextBuilder, GetStreamError, GetStreamErrorKind};
@@ -47,6 +47,8 @@ struct Shared {
     durability: Durability,
     /// How many servers hold every entry.
     replicas: usize,
+    /// Why the journal cannot be read, as its followers found out; `None` while they can read it.
+    unreadable: Mutex<Option<String>>,
     closing: CancellationToken,
 }
 
@@ -88,6 +90,9 @@ impl JetStream {
         problems.extend(stream::problems(&info.config, settings.replicas));
         problems.extend(stream::losses(&info.state));
         refuse(&problems)?;
+        for hazard in stream::hazards(&info.config, &version) {
+            tracing::error!("{hazard}");
+        }
         let durability = stream::durability(&settings.monitoring).await;
         match &durability {
             Durability::Synced => {}
@@ -118,7 +123,10 @@ impl JetStream {
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
         let (replicas, closing) = (info.config.num_replicas, CancellationToken::new());
-        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, replicas, closing }) })
+        let unreadable = Mutex::default();
+        Ok(Self {
+            shared: Arc::new(Shared { connection, stream, durability, replicas, unreadable, closing }),
+        })
     }
 
     /// The same journal over another connection.
@@ -131,7 +139,10 @@ impl JetStream {
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
         let Shared { durability, replicas, closing, .. } = &*self.shared;
         let (durability, replicas, closing) = (durability.clone(), *replicas, closing.clone());
-        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, replicas, closing }) })
+        let unreadable = Mutex::default();
+        Ok(Self {
+            shared: Arc::new(Shared { connection, stream, durability, replicas, unreadable, closing }),
+        })
     }
 
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
@@ -217,6 +228,60 @@ impl JetStream {
     pub(super) async fn at(&self, position: Position) -> Result<Option<Recorded>, JournalError> {
         self.open_still()?;
         found(self.raw().sequence(position.0)).await
+    }
+
+    /// Returns why the entry at a position cannot be read, if the stream's leader refuses it although the stream holds it.
+    /// The server gives no reason to its clients: that is in its own log.
+    ///
+    /// # Errors
+    /// The server did not answer.
+    pub(super) async fn why_unreadable(&self, position: Position) -> Result<Option<String>, JournalError> {
+        if self.at(position).await?.is_some() {
+            return Ok(None);
+        }
+        let info = self.shared.stream.get_info().await;
+        let state =
+            info.map_err(|error| JournalError::unavailable("asking what the stream holds", error))?.state;
+        let (first, last) = (state.first_sequence, state.last_sequence);
+        let is_deleted = state.deleted_count.is_some_and(|count| count > 0);
+        if is_deleted || !(first..=last).contains(&position.0) {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "the NATS server answers \"no message found\" for position {position}, though its stream {STREAM} holds \
+             positions {first} to {last}: the log of that server names the cause"
+        )))
+    }
+
+    /// Returns why followers cannot read the journal; `None` while they can.
+    pub(super) fn unreadable(&self) -> Option<String> {
+        self.reading().clone()
+    }
+
+    /// Records that followers can or cannot read the journal, and logs each change.
+    pub(super) fn note_unreadable(&self, why: Option<String>) {
+        let mut reading = self.reading();
+        match (&*reading, &why) {
+            (None, Some(why)) => tracing::error!("the journal cannot be read: {why}"),
+            (Some(_), None) => tracing::info!("the journal can be read again"),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        *reading = why;
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Option<String>> {
+        self.shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns why the stream, as it is configured now, may be destroyed although services accept it.
+    ///
+    /// # Errors
+    /// The server did not answer.
+    pub(super) async fn hazards(&self) -> Result<Vec<String>, JournalError> {
+        let info = self.shared.stream.get_info().await;
+        let info =
+            info.map_err(|error| JournalError::unavailable("asking how the stream is configured", error))?;
+        Ok(stream::hazards(&info.config, &self.shared.connection.server_version()))
     }
 
     pub(super) async fn read(

@@ -11,13 +11,13 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use futures::{FutureExt, StreamExt};
 use schemas::Position;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::jetstream::{JetStream, entry_id};
 use super::{JournalError, Recorded};
 use crate::limits::{
-    API, CONSUMER_IDLE, FOLLOW_BEHIND, FOLLOW_HEARTBEAT, FOLLOW_RETRY, FOLLOW_WATCHDOG, PULL_BYTES,
-    PULL_ENTRIES,
+    API, CONSUMER_IDLE, FOLLOW_BEHIND, FOLLOW_FAILING, FOLLOW_HEARTBEAT, FOLLOW_RETRY, FOLLOW_WATCHDOG,
+    PULL_BYTES, PULL_ENTRIES,
 };
 
 pub(super) struct Follower {
@@ -28,6 +28,11 @@ pub(super) struct Follower {
     wait: Duration,
     /// Since when the journal ends before our position.
     behind: Option<Instant>,
+    /// When an entry was last delivered, or the position last compared with the end of the journal. Kept across calls, for a
+    /// caller may stop waiting at any time.
+    compared: Instant,
+    /// When the first of the failed attempts failed; `None` if the last attempt succeeded.
+    failing: Option<Instant>,
 }
 
 /// What a consumer delivers.
@@ -47,8 +52,9 @@ impl std::fmt::Debug for Follower {
 }
 
 impl Follower {
-    pub(super) const fn new(journal: JetStream, after: Position) -> Self {
-        Self { journal, after, feed: None, wait: FOLLOW_RETRY.0, behind: None }
+    pub(super) fn new(journal: JetStream, after: Position) -> Self {
+        let compared = Instant::now();
+        Self { journal, after, feed: None, wait: FOLLOW_RETRY.0, behind: None, compared, failing: None }
     }
 
     pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
@@ -64,14 +70,15 @@ impl Follower {
     async fn insist(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
         loop {
             match self.attempt(max).await {
-                Ok(entries) if entries.is_empty() => {}
+                Ok(entries) if entries.is_empty() => self.succeeded(),
                 Ok(entries) => {
+                    self.succeeded();
                     self.wait = FOLLOW_RETRY.0;
                     return Ok(entries);
                 }
                 Err(JournalError::Unavailable { what, source }) => {
-                    let source = source.map(|source| source.to_string()).unwrap_or_default();
-                    tracing::warn!(after = %self.after, %source, "following stops, to start again: {what}");
+                    let source = source.map(|source| format!(": {source}")).unwrap_or_default();
+                    self.failed(&format!("{what}{source}"));
                     self.feed = None;
                     sleep(self.wait).await;
                     self.wait = (self.wait * 2).min(FOLLOW_RETRY.1);
@@ -88,25 +95,66 @@ impl Follower {
         }
     }
 
+    /// Notes that the journal could be read.
+    fn succeeded(&mut self) {
+        self.failing = None;
+        self.journal.note_unreadable(None);
+    }
+
+    /// Notes that an attempt failed. The first of several is a warning; the journal counts as unreadable once all attempts
+    /// have failed for [`FOLLOW_FAILING`].
+    fn failed(&mut self, why: &str) {
+        let Some(since) = self.failing else {
+            self.failing = Some(Instant::now());
+            tracing::warn!(after = %self.after, "following stops, to start again: {why}");
+            return;
+        };
+        tracing::debug!(after = %self.after, "following stops again: {why}");
+        if since.elapsed() >= FOLLOW_FAILING && self.journal.unreadable().is_none() {
+            self.journal.note_unreadable(Some(why.to_owned()));
+        }
+    }
+
     /// What is there, or comes. Nothing if nothing came for a while, and there is nothing.
     async fn attempt(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
         if self.feed.is_none() {
             self.check_end().await?;
             self.feed = Some(self.start().await?);
+            self.compared = Instant::now();
         }
         let Some(feed) = &mut self.feed else { return Ok(Vec::new()) };
         let Feed { messages, made, .. } = feed;
         let next = tokio::select! {
             biased;
-            next = timeout(FOLLOW_WATCHDOG, messages.next()) => next,
+            next = timeout_at(self.compared + FOLLOW_WATCHDOG, messages.next()) => next,
             Ok(()) = made.changed() => return Err(silent("the connection was lost")),
         };
         match next {
-            Ok(Some(Ok(first))) => self.gather(first, max),
+            Ok(Some(Ok(first))) => {
+                self.compared = Instant::now();
+                self.gather(first, max)
+            }
             Ok(Some(Err(error))) => Err(JournalError::unavailable("the consumer failed", error)),
             Ok(None) => Err(silent("the consumer ended")),
-            Err(_) if self.journal.end().await? > self.after => Err(silent("the consumer is stalled")),
-            Err(_) => Ok(Vec::new()),
+            Err(_) => self.compare().await,
+        }
+    }
+
+    /// Compares the position with the end of the journal, and reads the next entry if there is one that was not delivered.
+    async fn compare(&mut self) -> Result<Vec<Recorded>, JournalError> {
+        let end = self.journal.end().await?;
+        if end <= self.after {
+            self.compared = Instant::now();
+            return Ok(Vec::new());
+        }
+        let why = self.journal.why_unreadable(Position(self.after.0 + 1)).await?;
+        self.compared = Instant::now();
+        match why {
+            None => Err(silent("the consumer is stalled")),
+            Some(why) => {
+                self.journal.note_unreadable(Some(why.clone()));
+                Err(silent(&why))
+            }
         }
     }
 

@@ -16,6 +16,7 @@ mod jetstream_import;
 mod jetstream_read;
 pub mod limits;
 mod memory;
+pub mod migrate;
 pub mod monitor;
 mod sqlite;
 mod sqlite_writer;
@@ -282,6 +283,58 @@ impl Journal {
         }
     }
 
+    /// Reads the first, the last and some entries in between, as the stream's leader has them: a server may hold entries that
+    /// it cannot read, and answers then as if there were none.
+    ///
+    /// # Errors
+    /// One of them can't be read: the error has the reason.
+    pub async fn check_readable(&self) -> Result<(), JournalError> {
+        let end = self.end().await?;
+        for position in sampled(Position(1), end) {
+            self.check_position(position).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the entry at a position. An entry that was deleted is no error.
+    ///
+    /// # Errors
+    /// The journal holds it and it can't be read: the error has the reason.
+    pub async fn check_position(&self, position: Position) -> Result<(), JournalError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Sqlite(sqlite) => {
+                sqlite.read(Position(position.0.saturating_sub(1)), None, 1).await.map(drop)
+            }
+            Self::JetStream(stream) => match stream.why_unreadable(position).await? {
+                None => Ok(()),
+                Some(what) => Err(JournalError::Unavailable { what, source: None }),
+            },
+        }
+    }
+
+    /// Returns why followers cannot read the journal at present; `None` while they can. Followers of this very journal, not
+    /// of one [over](Self::over) another connection.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<String> {
+        match self {
+            // Their followers end with an error.
+            Self::Memory(_) | Self::Sqlite(_) => None,
+            Self::JetStream(stream) => stream.unreadable(),
+        }
+    }
+
+    /// Returns why the journal, as it is configured now, may be destroyed although services accept it.
+    ///
+    /// # Errors
+    /// The journal can't be asked.
+    pub async fn hazards(&self) -> Result<Vec<String>, JournalError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(Vec::new()),
+            Self::JetStream(stream) => stream.hazards().await,
+        }
+    }
+
     /// Where the journal's last entry stands; 0 if it has none.
     ///
     /// # Errors
@@ -376,6 +429,18 @@ impl Page {
     }
 }
 
+/// Returns the first, the last and at most [`limits::SAMPLES`] evenly spaced positions in between.
+fn sampled(first: Position, last: Position) -> Vec<Position> {
+    let span = last.0.saturating_sub(first.0);
+    let steps = span.min(limits::SAMPLES + 1);
+    let at = |step: u64| match steps {
+        0 => first,
+        // Without overflow, however large the positions are.
+        steps => Position(first.0 + span / steps * step + span % steps * step / steps),
+    };
+    if last < first { Vec::new() } else { (0..=steps).map(at).collect() }
+}
+
 /// Refuses a position that the journal doesn't reach: it was taken of another journal, or this one lost entries.
 fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> {
     if after <= end {
@@ -397,4 +462,21 @@ fn check_unbroken(after: Position, entries: &[Recorded]) -> Result<Position, Jou
             entry.position
         )))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Position, sampled};
+
+    #[test]
+    fn sampled_positions_include_the_first_and_the_last() {
+        let of =
+            |first, last| sampled(Position(first), Position(last)).iter().map(|at| at.0).collect::<Vec<_>>();
+        assert_eq!(of(1, 0), [0_u64; 0]);
+        assert_eq!(of(1, 1), [1]);
+        assert_eq!(of(1, 3), [1, 2, 3]);
+        assert_eq!(of(5, 95), [5, 15, 25, 35, 45, 55, 65, 75, 85, 95]);
+        let wide = of(1, u64::MAX);
+        assert_eq!((wide.len(), wide[0], wide[9]), (10, 1, u64::MAX));
+    }
 }

@@ -25,7 +25,15 @@ pub const API: Duration = Duration::from_secs(5);
 /// How often a server says that a follower's consumer is alive. Two missed, and the follower starts a new one.
 pub const FOLLOW_HEARTBEAT: Duration = Duration::from_secs(3);
 /// After how long without an entry a follower compares its position with the end of the journal.
-pub const FOLLOW_WATCHDOG: Duration = Duration::from_secs(15);
+pub const FOLLOW_WATCHDOG: Duration = Duration::from_secs(5);
+/// How long every attempt of a follower may fail before the journal is reported as unreadable. A journal that refuses to
+/// deliver an entry is reported at once.
+pub const FOLLOW_FAILING: Duration = Duration::from_secs(5);
+/// Positions between the first and the last that a check of the journal reads.
+pub const SAMPLES: u64 = 8;
+/// How long a replica may lag behind the stream's leader while a check of the journal reads from it, and the pause between
+/// two attempts.
+pub const SAMPLE_LAG: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
 /// How long the journal may end before a follower's position, as after a change of the stream's leader.
 pub const FOLLOW_BEHIND: Duration = Duration::from_secs(15);
 /// Shortest and longest wait of a follower before it tries to reach the journal again.

@@ -75,7 +75,7 @@ pub(super) fn config(replicas: usize) -> Config {
         deny_purge: true,
         allow_direct: true,
         consumer_limits: Some(consumer_limits()),
-        compression: Some(Compression::S2),
+        compression: Some(Compression::None),
         ..Config::default()
     }
 }
@@ -143,6 +143,29 @@ pub(super) fn is_final(error: &CreateStreamError) -> bool {
     }
 }
 
+/// Versions of nats-server that destroy every replica of a compressed stream when servers are killed under load: after a
+/// restart they append to a block that they have compressed, and can't read it afterwards.
+const COMPRESSION_LOSES: [(u32, u32, u32); 2] = [(2, 15, 0), (2, 15, 1)];
+
+/// Why a stream that services accept may still be destroyed, if it may be.
+pub(super) fn hazards(config: &Config, version: &str) -> Vec<String> {
+    let affected = numbers(version).is_some_and(|number| COMPRESSION_LOSES.contains(&number));
+    let is_hazard = affected && config.num_replicas > 1 && is_compressed(config);
+    let replicas = config.num_replicas;
+    let hazard = || {
+        format!(
+            "the stream {STREAM} is compressed (s2) and has {replicas} replicas on nats-server {version}: killed servers can \
+             destroy every replica; run muster journal migrate as an admin"
+        )
+    };
+    is_hazard.then(hazard).into_iter().collect()
+}
+
+/// Returns `true` if the server compresses the stream's blocks.
+fn is_compressed(config: &Config) -> bool {
+    config.compression.as_ref().is_some_and(|compression| *compression != Compression::None)
+}
+
 /// What a stream has lost already.
 pub(super) fn losses(state: &State) -> Vec<String> {
     let gone = (state.first_sequence > 1).then_some("its first entries are gone");
@@ -195,7 +218,10 @@ pub(super) fn differences(config: &Config) -> Vec<String> {
         limit("max_bytes", config.max_bytes),
         limit("max_msgs", config.max_messages),
         other(config.max_consumers > 0, "max_consumers limits how many can follow it"),
-        other(config.compression != ours.compression, "it isn't compressed by s2"),
+        other(
+            is_compressed(config),
+            "it is compressed (s2), which nats-server 2.15.0 and 2.15.1 can lose with more than one replica",
+        ),
         other(
             inactive_threshold(config).is_none(),
             "consumer_limits.inactive_threshold isn't set: durable consumers stay until an admin deletes them",
@@ -228,7 +254,31 @@ pub async fn durability(monitoring: &[String]) -> Durability {
 
 #[cfg(test)]
 mod tests {
-    use super::version_problem;
+    use super::{Compression, config, differences, hazards, problems, version_problem};
+
+    #[test]
+    fn compressed_stream_is_a_hazard_only_with_replicas_on_affected_versions() {
+        let compressed = |replicas| {
+            let mut config = config(replicas);
+            config.compression = Some(Compression::S2);
+            config
+        };
+        for (replicas, version, is_hazard) in [
+            (3, "2.15.0", true),
+            (3, "v2.15.1", true),
+            (5, "2.15.2-RC.1", true),
+            (1, "2.15.1", false),
+            (3, "2.14.6", false),
+            (3, "2.15.2", false),
+        ] {
+            let found = hazards(&compressed(replicas), version);
+            assert_eq!(!found.is_empty(), is_hazard, "{replicas} {version}: {found:?}");
+            assert!(hazards(&config(replicas), version).is_empty(), "{replicas} {version}");
+        }
+        assert!(problems(&compressed(3), 3).is_empty(), "it can still be read");
+        assert_eq!(differences(&compressed(3)).len(), 1);
+        assert!(differences(&config(3)).is_empty());
+    }
 
     #[test]
     fn servers_that_may_lose_are_refused() {

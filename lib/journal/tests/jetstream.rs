@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::stream::{
-    Config, DiscardPolicy, PersistenceMode, Republish, RetentionPolicy, Source, StorageType, SubjectTransform,
+    Compression, Config, DiscardPolicy, PersistenceMode, Republish, RetentionPolicy, Source, StorageType,
+    SubjectTransform,
 };
 use bus::nats::{Login, Settings};
 use bytes::Bytes;
@@ -28,17 +29,6 @@ async fn open(settings: &Settings, wanted: &StreamSettings) -> Result<Journal, J
 fn settings(servers: &[NatsServer]) -> Settings {
     let urls = servers.iter().map(|server| server.url.clone()).collect();
     Settings::new(urls, "bbs-writer", "muster.inbox.bbs-writer")
-}
-
-async fn open_soon(servers: &[NatsServer], wanted: &StreamSettings) -> Journal {
-    let started = Instant::now();
-    loop {
-        match open(&settings(servers), wanted).await {
-            Ok(journal) => return journal,
-            Err(error) if started.elapsed() > PATIENCE => panic!("{error:?}"),
-            Err(_) => sleep(Duration::from_millis(200)).await,
-        }
-    }
 }
 
 /// Appends to one subject until told to stop, each entry until it is known to be stored; answers how many were.
@@ -65,95 +55,6 @@ fn writer(
         }
         stored
     })
-}
-
-/// Follows to a position that is told when it is known.
-fn follower(
-    journal: &Journal,
-    end: tokio::sync::watch::Receiver<Option<Position>>,
-) -> tokio::task::JoinHandle<Vec<Recorded>> {
-    let mut follower = journal.follow(Position(0));
-    tokio::spawn(async move {
-        let mut entries: Vec<Recorded> = Vec::new();
-        while end.borrow().is_none_or(|end| follower.position() < end) {
-            if let Ok(batch) = timeout(Duration::from_millis(200), follower.next_batch(500)).await {
-                entries.extend(batch.unwrap());
-            }
-        }
-        entries
-    })
-}
-
-/// Kills and restarts servers while four writers write and a follower follows, and compares.
-async fn survive_kills(mut servers: Vec<NatsServer>, replicas: usize, kills: usize) {
-    let wanted = StreamSettings { replicas, ..StreamSettings::default() };
-    let journal = open_soon(&servers, &wanted).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (end, ends) = tokio::sync::watch::channel(None);
-    let following = follower(&journal, ends);
-    let writers: Vec<_> = (0..4).map(|shard| writer(journal.clone(), shard, Arc::clone(&stop))).collect();
-    for kill in 0..kills {
-        sleep(Duration::from_millis(700)).await;
-        let victim = kill % servers.len();
-        servers[victim].kill9().await.unwrap();
-        sleep(Duration::from_millis(300)).await;
-        restart(&mut servers[victim]).await;
-        let before = journal_end(&journal).await;
-        while journal_end(&journal).await < Position(before.0 + 100) {
-            sleep(Duration::from_millis(50)).await;
-        }
-    }
-    stop.store(true, Ordering::Relaxed);
-    let mut stored = Vec::new();
-    for writer in writers {
-        stored.extend(timeout(PATIENCE, writer).await.expect("writers come through").unwrap());
-    }
-    let last = journal_end(&journal).await;
-    end.send_replace(Some(last));
-    let entries = timeout(PATIENCE, following).await.expect("the follower comes through").unwrap();
-    println!("{kills} kills of {}: {} stored, journal ends at {last}", servers.len(), stored.len());
-    assert_eq!(stored.len() as u64, last.0, "every entry is stored once");
-    for (n, entry) in entries.iter().enumerate() {
-        assert_eq!(entry.position.0, n as u64 + 1);
-    }
-    stored.sort_unstable();
-    let followed: Vec<_> = entries.iter().map(|entry| (entry.position, entry.entry.unwrap())).collect();
-    assert_eq!(followed, stored);
-}
-
-/// Starts a server again. Now and then one of a cluster comes back without the routine that keeps its copy of a stream,
-/// says so for ever, and is well after another start: that is the server's own, and what an operator would do.
-async fn restart(server: &mut NatsServer) {
-    if let Err(sick) = server.restart().await {
-        println!("it is started once more: {sick}");
-        server.kill9().await.unwrap();
-        server.restart().await.unwrap();
-    }
-}
-
-async fn journal_end(journal: &Journal) -> Position {
-    let started = Instant::now();
-    loop {
-        match journal.end().await {
-            Ok(end) => return end,
-            Err(error) if started.elapsed() > PATIENCE => panic!("{error:?}"),
-            Err(_) => sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_or_doubled_when_the_server_is_killed() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = NatsServer::start(folder.path()).await.unwrap();
-    survive_kills(vec![server], 1, 3).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_or_doubled_when_servers_of_three_are_killed_in_turn() {
-    let folder = tempfile::tempdir().unwrap();
-    let servers = NatsServer::start_cluster(folder.path(), 3).await.unwrap();
-    survive_kills(servers, 3, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -404,4 +305,66 @@ async fn a_stream_that_lost_entries_can_still_be_looked_at() {
     let there: Vec<u64> =
         seen.read(Position(0), None, 100).await.unwrap().iter().map(|one| one.position.0).collect();
     assert_eq!(there, [2, 3, 4, 6, 7, 8, 9]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_block_is_reported_until_it_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, settings) = started(folder.path(), "").await;
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    // Some blocks of entries, of which the server caches none once it was restarted.
+    let mut log = imported(20);
+    log.iter_mut().for_each(|entry| entry.bytes = Bytes::from(vec![b'x'; 900_000]));
+    journal.import(log.clone()).await.unwrap();
+    journal.check_readable().await.unwrap();
+    let block = server.store().join("jetstream/$G/streams").join(STREAM).join("msgs/1.blk");
+    server.stop().await.unwrap();
+    let whole = std::fs::read(&block).unwrap();
+    std::fs::write(&block, [&b"cmp\x01"[..], &whole[4..]].concat()).unwrap();
+    server.restart().await.unwrap();
+
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    let refused = journal.check_readable().await.unwrap_err().to_string();
+    assert!(refused.contains("position 1, though its stream MUSTER holds positions 1 to 20"), "{refused}");
+    journal.check_position(Position(20)).await.unwrap();
+    journal.check_position(Position(21)).await.unwrap();
+    let connection = settings.connect().await.unwrap();
+    let sampled = journal::examine::read_sampled(&connection, (Position(1), Position(20))).await;
+    assert!(sampled.unwrap_err().to_string().contains("position 1 can't be read"));
+    let mut follower = journal.follow(Position(0));
+    let following = tokio::spawn(async move { follower.next_batch(100).await });
+    let reported = async {
+        loop {
+            match journal.unreadable() {
+                Some(why) => return why,
+                None => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    assert!(timeout(PATIENCE, reported).await.unwrap().contains("no message found"));
+
+    server.stop().await.unwrap();
+    std::fs::write(&block, whole).unwrap();
+    server.restart().await.unwrap();
+    let first = timeout(PATIENCE, following).await.unwrap().unwrap().unwrap().remove(0);
+    assert_eq!((first.position, &first.bytes), (Position(1), &log[0].bytes));
+    assert_eq!(journal.unreadable(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_stream_is_migrated_once_and_keeps_its_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, settings) = started(folder.path(), "").await;
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    let context = async_nats::jetstream::new(async_nats::connect(&server.url).await.unwrap());
+    let config = async || context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
+    let ours = config().await;
+    assert_eq!(ours.compression, Some(Compression::None));
+    context.update_stream(Config { compression: Some(Compression::S2), ..ours.clone() }).await.unwrap();
+    journal.import(imported(10)).await.unwrap();
+    let connection = settings.connect().await.unwrap();
+    assert!(journal::migrate::uncompress(&connection).await.unwrap());
+    assert_eq!(config().await, ours, "nothing else is changed");
+    assert!(!journal::migrate::uncompress(&connection).await.unwrap());
+    assert_eq!(journal.read(Position(0), None, 100).await.unwrap(), imported(10));
 }

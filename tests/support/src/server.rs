@@ -133,6 +133,12 @@ impl NatsServer {
         Ok(servers)
     }
 
+    /// Returns the folder of the server's store. Only a server that does not run may have it changed.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        self.folder.join("store")
+    }
+
     /// Kills the server at once, as `kill -9` does. Its store stays.
     ///
     /// # Errors

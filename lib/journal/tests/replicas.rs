@@ -1,0 +1,321 @@
+//! Servers that are killed under load: nothing is lost or doubled, and of three servers each replica has every entry.
+//!
+//! The tests kill a few times. The full form kills each of three servers so many times alone, and as often together with
+//! another one. It prints what it does:
+//!
+//! ```sh
+//! REPLICA_KILLS=10 cargo test --release -p journal --test replicas three_servers -- --nocapture
+//! REPLICA_KILLS=10 REPLICA_STREAM=migrated cargo test --release -p journal --test replicas three_servers -- --nocapture
+//! ```
+//!
+//! `REPLICA_STREAM` says how the stream is made: `none` (as Muster makes it), `migrated` (compressed, filled, then
+//! migrated) or `s2` (compressed). With `s2` the test fails on nats-server 2.15.0 and 2.15.1.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::stream::Compression;
+use bus::nats::{Connection, Settings};
+use bytes::Bytes;
+use futures::future::join_all;
+use journal::{Append, AppendError, JetStream, Journal, JournalError, Recorded, STREAM, StreamSettings};
+use journal::{migrate, monitor};
+use schemas::checksum::crc32c;
+use schemas::names::{EntryId, Ids};
+use schemas::{Position, Subject, Timestamp};
+use support::server::NatsServer;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Entries that fill some blocks of a stream that is migrated.
+const OLD_ENTRIES: u64 = 30_000;
+/// Writers, each on a subject of its own.
+const WRITERS: u16 = 8;
+/// Entries that are written between two kills, at the least.
+const BETWEEN: u64 = 200;
+
+/// A stored entry: its position, its id and the checksum of its bytes.
+type Stored = (Position, EntryId, u32);
+
+/// How the stream is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    Uncompressed,
+    Migrated,
+    Compressed,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_killed_under_load_keeps_every_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = vec![NatsServer::start(folder.path()).await.unwrap()];
+    survive_kills(servers, Made::Uncompressed, &[vec![0], vec![0], vec![0]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = NatsServer::start_cluster(folder.path(), 3).await.unwrap();
+    let made = match std::env::var("REPLICA_STREAM").as_deref() {
+        Ok("migrated") => Made::Migrated,
+        Ok("s2") => Made::Compressed,
+        Ok("none") | Err(_) => Made::Uncompressed,
+        Ok(other) => panic!("REPLICA_STREAM is {other}: expected none, migrated or s2"),
+    };
+    let rounds = match std::env::var("REPLICA_KILLS") {
+        Ok(kills) => rounds(kills.parse().unwrap()),
+        Err(_) => vec![vec![0], vec![1], vec![2, 0]],
+    };
+    let stores: Vec<PathBuf> = servers.iter().map(NatsServer::store).collect();
+    let stored = survive_kills(servers, made, &rounds).await;
+    for (replica, store) in stores.iter().enumerate() {
+        let read = entries_of_replica(store, |_| ()).await.unwrap();
+        check_same(&stored, &read).unwrap_or_else(|why| panic!("replica {}: {why}", replica + 1));
+        println!(
+            "replica {}: {} positions read from its own store, all as acknowledged",
+            replica + 1,
+            read.len()
+        );
+    }
+    // What is missing in a store is seen.
+    let without_last_block = |folder: &Path| fs::remove_file(blocks(folder).pop().unwrap()).unwrap();
+    let damaged = entries_of_replica(&stores[0], without_last_block).await;
+    damaged.and_then(|read| check_same(&stored, &read)).expect_err("a store without its last block");
+}
+
+/// Kills each of three servers so many times alone, and so many times together with another one.
+fn rounds(kills: usize) -> Vec<Vec<usize>> {
+    let alone = (0..3 * kills).map(|kill| vec![kill % 3]);
+    let together = (0..(3 * kills).div_ceil(2)).map(|kill| vec![kill % 3, (kill + 1) % 3]);
+    alone.chain(together).collect()
+}
+
+fn settings(servers: &[NatsServer]) -> Settings {
+    let urls = servers.iter().map(|server| server.url.clone()).collect();
+    Settings::new(urls, "bbs-writer", "muster.inbox.bbs-writer")
+}
+
+/// Retries until something succeeds: a cluster of servers elects its leaders first.
+async fn insist<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let begin = Instant::now();
+    loop {
+        match attempt().await {
+            Ok(done) => return done,
+            Err(error) if begin.elapsed() > PATIENCE => panic!("{error:?}"),
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Makes the stream by Muster's own code; answers the journal and the entries that it holds already.
+async fn journal(connection: &Connection, replicas: usize, made: Made) -> (Journal, Vec<Stored>) {
+    let wanted = StreamSettings { replicas, ..StreamSettings::default() };
+    let stream = insist(async || JetStream::open(connection.clone(), &wanted).await).await;
+    let journal = Journal::JetStream(stream);
+    if made == Made::Uncompressed {
+        return (journal, Vec::new());
+    }
+    let context = async_nats::jetstream::new(connection.client().clone());
+    let mut config = context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
+    config.compression = Some(Compression::S2);
+    context.update_stream(config).await.unwrap();
+    let mut ids = Ids::new(u64::from(WRITERS));
+    let entries = (1..=OLD_ENTRIES).map(|at| Recorded {
+        position: Position(at),
+        subject: Subject::Lrp(WRITERS).to_string(),
+        entry: Some(EntryId(ids.next(Timestamp::from_millis(at)))),
+        bytes: body(at),
+    });
+    let entries: Vec<Recorded> = entries.collect();
+    let stored = entries.iter().map(stored).collect();
+    journal.import(entries).await.unwrap();
+    if made == Made::Migrated {
+        assert!(migrate::uncompress(connection).await.unwrap(), "it was compressed");
+        assert!(!migrate::uncompress(connection).await.unwrap(), "it is not any more");
+    }
+    (journal, stored)
+}
+
+/// About 700 bytes that compress well, as entries do.
+fn body(number: u64) -> Bytes {
+    let words: Vec<String> = (0..60).map(|word| format!("word-{}", (number * 7 + word) % 13)).collect();
+    Bytes::from(format!("{{\"n\":{number},\"words\":\"{}\"}}", words.join(" ")))
+}
+
+fn stored(entry: &Recorded) -> Stored {
+    (entry.position, entry.entry.unwrap(), crc32c(&entry.bytes))
+}
+
+/// Appends to one subject until told to stop, each entry until it is known to be stored; answers them.
+fn writer(journal: Journal, shard: u16, stop: Arc<AtomicBool>) -> JoinHandle<Vec<Stored>> {
+    tokio::spawn(async move {
+        let (subject, mut ids, mut all) = (Subject::Lrp(shard), Ids::new(u64::from(shard)), Vec::new());
+        let mut expected = Position(0);
+        while !stop.load(Ordering::Relaxed) {
+            let (entry, bytes) = (EntryId(ids.next(Timestamp::from_millis(1))), body(all.len() as u64));
+            expected = loop {
+                let append = Append { subject: subject.clone(), expected, entry, bytes: bytes.clone() };
+                match journal.append(append).await {
+                    Ok(position) => break position,
+                    Err(AppendError::Unknown(_)) => sleep(Duration::from_millis(20)).await,
+                    Err(error @ (AppendError::Conflict | AppendError::Refused(_))) => panic!("{error:?}"),
+                }
+            };
+            all.push((expected, entry, crc32c(&bytes)));
+        }
+        all
+    })
+}
+
+/// Follows to a position that is sent when it is known.
+fn follower(
+    journal: &Journal,
+    end: tokio::sync::watch::Receiver<Option<Position>>,
+) -> JoinHandle<Vec<Stored>> {
+    let mut follower = journal.follow(Position(0));
+    tokio::spawn(async move {
+        let mut entries: Vec<Stored> = Vec::new();
+        while end.borrow().is_none_or(|end| follower.position() < end) {
+            if let Ok(batch) = timeout(Duration::from_millis(200), follower.next_batch(500)).await {
+                entries.extend(batch.unwrap().iter().map(stored));
+            }
+        }
+        entries
+    })
+}
+
+/// Kills and restarts servers while writers write and a follower follows, compares what was acknowledged with what was
+/// followed, waits until every server has all of it, and kills all servers. Answers every stored entry.
+async fn survive_kills(mut servers: Vec<NatsServer>, made: Made, rounds: &[Vec<usize>]) -> Vec<Stored> {
+    let connection = settings(&servers).connect().await.unwrap();
+    let (journal, mut stored) = journal(&connection, servers.len(), made).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (end, ends) = tokio::sync::watch::channel(None);
+    let following = follower(&journal, ends);
+    let writers: Vec<_> =
+        (0..WRITERS).map(|shard| writer(journal.clone(), shard, Arc::clone(&stop))).collect();
+    for (round, victims) in rounds.iter().enumerate() {
+        sleep(Duration::from_millis(700)).await;
+        for victim in victims {
+            servers[*victim].kill9().await.unwrap();
+        }
+        sleep(Duration::from_millis(300)).await;
+        let killed = servers.iter_mut().enumerate().filter(|(number, _)| victims.contains(number));
+        join_all(killed.map(|(_, server)| restart(server))).await;
+        let before = insist(async || journal.end().await).await;
+        insist(async || {
+            let now = journal.end().await?;
+            let more = now.0 >= before.0 + BETWEEN;
+            more.then_some(()).ok_or_else(|| absent(format!("nothing more behind {before}")))
+        })
+        .await;
+        println!("round {}: {victims:?} killed, the journal goes on behind {before}", round + 1);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        stored.extend(timeout(PATIENCE, writer).await.expect("writers come through").unwrap());
+    }
+    stored.sort_unstable();
+    let last = insist(async || journal.end().await).await;
+    assert_eq!(stored.len() as u64, last.0, "every entry is stored once");
+    end.send_replace(Some(last));
+    let followed = timeout(PATIENCE, following).await.expect("the follower comes through").unwrap();
+    check_same(&stored, &followed).unwrap();
+    for server in &servers {
+        insist(async || holds(server, last).await).await;
+    }
+    for server in &mut servers {
+        server.kill9().await.unwrap();
+    }
+    let kills: usize = rounds.iter().map(Vec::len).sum();
+    println!("{made:?}: {kills} kills of {} servers, {} entries acknowledged", servers.len(), stored.len());
+    stored
+}
+
+fn absent(what: String) -> JournalError {
+    JournalError::Unavailable { what, source: None }
+}
+
+/// Starts a server again. Now and then one of a cluster comes back without the routine that keeps its copy of a stream,
+/// reports so for ever, and is well after another start: that is the server's own, and what an operator would do.
+async fn restart(server: &mut NatsServer) {
+    if let Err(sick) = server.restart().await {
+        println!("it is started once more: {sick}");
+        server.kill9().await.unwrap();
+        server.restart().await.unwrap();
+    }
+}
+
+/// Returns an error unless a server's own replica holds every position up to the last.
+async fn holds(server: &NatsServer, last: Position) -> Result<(), JournalError> {
+    let answer = monitor::get(&server.monitoring, "/jsz?accounts=true&streams=true").await;
+    let answer = answer.map_err(|error| absent(error.to_string()))?;
+    let state = &answer["account_details"][0]["stream_detail"][0]["state"];
+    let all = state["last_seq"] == last.0 && state["messages"] == last.0;
+    all.then_some(()).ok_or_else(|| absent(format!("{} of {last}: {state}", server.monitoring)))
+}
+
+/// Compares entries position by position.
+fn check_same(stored: &[Stored], read: &[Stored]) -> Result<(), String> {
+    for (number, stored) in stored.iter().enumerate() {
+        match read.get(number) {
+            Some(read) if read == stored => {}
+            other => return Err(format!("acknowledged {stored:?}, read {other:?}")),
+        }
+    }
+    let more = read.len() - stored.len();
+    if more == 0 { Ok(()) } else { Err(format!("{more} entries that nobody wrote")) }
+}
+
+fn blocks(store: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(messages(store)).unwrap().map(|file| file.unwrap().path());
+    let mut blocks: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "blk")).collect();
+    blocks.sort_by_key(|path| path.file_stem().unwrap().to_str().unwrap().parse::<u64>().unwrap());
+    blocks
+}
+
+/// The folder of the stream's blocks in a server's store.
+fn messages(store: &Path) -> PathBuf {
+    store.join("jetstream/$G/streams").join(STREAM).join("msgs")
+}
+
+/// Reads every entry that the store of one server of a cluster has. The server's blocks are copied into the store of a
+/// server of its own with a stream of the same name and one replica, whose blocks have the same format: a server alone
+/// refuses to open a stream that has replicas. `damage` may change that store first.
+async fn entries_of_replica(store: &Path, damage: impl FnOnce(&Path)) -> Result<Vec<Stored>, String> {
+    let folder: TempDir = tempfile::tempdir().unwrap();
+    let mut alone = NatsServer::start(folder.path()).await.unwrap();
+    let opened = settings(std::slice::from_ref(&alone)).connect().await.unwrap();
+    drop(JetStream::open(opened, &StreamSettings::default()).await.unwrap());
+    alone.stop().await.unwrap();
+    let own = messages(&alone.store());
+    fs::remove_dir_all(&own).unwrap();
+    fs::create_dir(&own).unwrap();
+    for block in blocks(store) {
+        // Without the index beside them, every block is read at the start.
+        fs::copy(&block, own.join(block.file_name().unwrap())).unwrap();
+    }
+    damage(&alone.store());
+    alone.restart().await.unwrap();
+    let connection = settings(std::slice::from_ref(&alone)).connect().await.unwrap();
+    let journal =
+        Journal::JetStream(JetStream::inspect(connection).await.map_err(|error| error.to_string())?);
+    let end = journal.end().await.map_err(|error| error.to_string())?;
+    let mut read: Vec<Stored> = Vec::new();
+    while read.last().is_none_or(|last| last.0 < end) {
+        let after = read.last().map(|last| last.0).unwrap_or_default();
+        let page = journal.read(after, None, 1_000).await.map_err(|error| error.to_string())?;
+        if page.is_empty() {
+            break;
+        }
+        read.extend(page.iter().map(stored));
+    }
+    Ok(read)
+}
