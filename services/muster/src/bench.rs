@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::words::number;
 use crate::error::ServiceError;
 use crate::local::{Kind, Local, Own, Roles};
-use crate::serve::Nats;
+use crate::serve::{Nats, parse_replicas};
 use cpu::Spent;
 pub(crate) use error::BenchError;
 use figures::Figures;
@@ -42,7 +42,7 @@ use watch::Watch;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Cells
-    #[arg(long, default_value_t = 100, value_parser = number(2..=5_000_u32))]
+    #[arg(long, default_value_t = 100, value_parser = number(2..=10_000_u32))]
     pub(crate) cells: u32,
     /// Processes that are desired all at once
     #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
@@ -81,12 +81,15 @@ pub(crate) struct BenchArgs {
     /// Commands in flight, in all: each client has 16
     #[arg(long, default_value_t = 512, value_parser = number(1..=4_096_u32))]
     pub(crate) waiting: u32,
-    /// Monitoring address of the NATS server: used to check that it syncs every write
+    /// NATS servers that must hold every entry: 1, 3 or 5; more than 1 needs --nats with that many servers
+    #[arg(long, default_value_t = 1, value_parser = parse_replicas)]
+    pub(crate) replicas: usize,
+    /// Monitoring addresses of the NATS servers, separated by commas: used to check that they sync every write
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub(crate) monitoring: Vec<String>,
-    /// Process of the NATS server, if it runs here: its processor time is measured, too
-    #[arg(long, value_name = "PID")]
-    pub(crate) server_pid: Option<u32>,
+    /// Processes of the NATS servers, separated by commas, if they run here: their processor time is measured, too
+    #[arg(long, value_delimiter = ',', value_name = "PID")]
+    pub(crate) server_pid: Vec<u32>,
     /// Print the figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -118,7 +121,7 @@ pub(crate) async fn run(
         return Box::pin(rolling::run(nats, &args, stop)).await;
     }
     let folder = Scratch::new()?;
-    let place = Place::open(nats, &folder.0, &args.monitoring).await?;
+    let place = Place::open(nats, &folder.0, &args).await?;
     let mut local = place.start(&args).await?;
     let load = Load::new(place.bus(&client_inbox()?).await?, args.waiting);
     let mut watch = Watch::start(place.journal.clone());
@@ -167,24 +170,24 @@ async fn measure(
 
     let waits = Waits::begin(load.bus()).await?;
     bar.set_message(format!("{} processes of {} instances", args.lrps, args.instances));
-    let (before, spent) = (watch.counts(), Spent::read(args.server_pid));
+    let (before, spent) = (watch.counts(), Spent::read(&args.server_pid));
     let started = Instant::now();
     let wanted = u64::from(args.lrps) * u64::from(args.instances);
     let (asked, last) =
         tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
     asked?;
     if let Some(last) = last? {
-        let spent = Spent::read(args.server_pid).since(spent);
+        let spent = Spent::read(&args.server_pid).since(spent);
         figures.lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
     }
 
     bar.set_message(format!("{} tasks", args.tasks));
-    let spent = Spent::read(args.server_pid);
+    let spent = Spent::read(&args.server_pid);
     let started = Instant::now();
     let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(u64::from(args.tasks)));
     asked?;
     if let Some(last) = last? {
-        let spent = Spent::read(args.server_pid).since(spent);
+        let spent = Spent::read(&args.server_pid).since(spent);
         figures.tasks(u64::from(args.tasks), last.duration_since(started), spent);
     }
 
@@ -256,23 +259,28 @@ struct Place {
 }
 
 impl Place {
-    async fn open(nats: Option<Nats>, folder: &Path, monitoring: &[String]) -> Result<Self, ServiceError> {
+    async fn open(nats: Option<Nats>, folder: &Path, args: &BenchArgs) -> Result<Self, ServiceError> {
         let in_process = bus::InProcess::new();
         match nats {
+            None if args.replicas > 1 => Err(BenchError::NoServers(args.replicas).into()),
             None => {
                 let sqlite = Sqlite::open(folder).await?;
                 let name = "embedded journal, synchronous full".to_owned();
                 Ok(Self { journal: Journal::Sqlite(sqlite), nats, in_process, name })
             }
             Some(nats) => {
+                let BenchArgs { replicas, monitoring, .. } = args;
                 let settings =
-                    StreamSettings { monitoring: monitoring.to_vec(), ..StreamSettings::default() };
+                    StreamSettings { replicas: *replicas, create: true, monitoring: monitoring.clone() };
                 let journal = nats.journal("bench writer", &Inbox::BbsWriter(bench_id()?), &settings).await?;
                 let end = journal.end().await?;
                 if end.0 > 0 {
                     return Err(BenchError::NotEmpty.into());
                 }
-                let name = format!("JetStream, {}", journal.durability());
+                let name = match replicas {
+                    1 => format!("JetStream, {}", journal.durability()),
+                    several => format!("JetStream, {several} replicas, {}", journal.durability()),
+                };
                 Ok(Self { journal, nats: Some(nats), in_process, name })
             }
         }

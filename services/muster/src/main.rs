@@ -507,6 +507,7 @@ mod tests {
         ("events tail", Nothing),
         ("events list", Nothing),
         ("journal set-aside 4", Nothing),
+        ("journal migrate", Nothing),
         ("projection list", Nothing),
         ("projection verify", Nothing),
         ("projection rebuild", Nothing),

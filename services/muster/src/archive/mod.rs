@@ -25,8 +25,12 @@ use crate::error::chain;
 /// # Errors
 /// It can't be read, or was never founded.
 pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> {
-    let known = known_cluster(journal).await?;
-    known.ok_or_else(|| failed("the journal is empty, or was never founded: it holds no cluster"))
+    if let Some(known) = known_cluster(journal).await? {
+        return Ok(known);
+    }
+    // A server that cannot read an entry answers as if there were none.
+    journal.check_readable().await.map_err(unreadable)?;
+    Err(failed("the journal is empty, or was never founded: it holds no cluster"))
 }
 
 /// The cluster that a journal was founded for; none: it doesn't say.

@@ -60,6 +60,9 @@ impl Pages {
             if !page.is_empty() {
                 return Ok(page);
             }
+            if !self.may_end {
+                self.journal.check_position(Position(self.after.0 + 1)).await.map_err(unreadable)?;
+            }
             if begin.elapsed() > BEHIND.0 && self.may_end {
                 return Ok(vec![]);
             }

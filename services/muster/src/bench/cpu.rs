@@ -5,25 +5,29 @@ use std::time::Duration;
 /// How long a tick of `/proc` is: Linux fixes it for programs, whatever its own is.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The processor time of this process, and of the server if it was named, since they began.
+/// The processor time of this process, and of the servers if they were named, since they began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     /// Of this process: the services, the cells, and the clients that load them.
     pub(super) own: Duration,
-    /// Of the NATS server.
+    /// Of all NATS servers together.
     pub(super) server: Option<Duration>,
 }
 
 impl Spent {
     /// Reads both. What can't be read counts as nothing.
-    pub(super) fn read(server: Option<u32>) -> Self {
+    pub(super) fn read(servers: &[u32]) -> Self {
         let of = |process: &str| {
             let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
             parse(&text)
         };
         Self {
             own: of("self").unwrap_or_default(),
-            server: server.and_then(|process| of(&process.to_string())),
+            server: servers
+                .iter()
+                .map(|process| of(&process.to_string()))
+                .reduce(|sum, one| Some(sum? + one?))
+                .flatten(),
         }
     }
 
@@ -54,6 +58,6 @@ mod tests {
         let stat = "42 (a) b 7 (c) S 1 42 42 0 -1 4194304 900 0 0 0 130 25 0 0 20 0 8 0";
         assert_eq!(parse(stat), Some(Duration::from_millis(1_550)));
         assert_eq!(parse("42 (a) S 1"), None);
-        assert!(Spent::read(Some(std::process::id())).server.is_some());
+        assert!(Spent::read(&[std::process::id(); 3]).server.is_some());
     }
 }

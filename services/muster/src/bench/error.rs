@@ -14,6 +14,9 @@ use tokio::task::JoinError;
 /// Why a benchmark did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
+    /// Replicas of an embedded journal.
+    #[error("an embedded journal has no replicas: name {0} servers with --nats")]
+    NoServers(usize),
     /// Something did not happen in time.
     #[error("{what}: not within {limit:?}")]
     Late {

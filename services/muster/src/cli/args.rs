@@ -973,6 +973,9 @@ pub(crate) enum JournalVerb {
         #[arg(value_parser = parse_position)]
         position: Position,
     },
+    /// Turn off compression of the stream that holds the journal, which an earlier version turned on. Needs the credentials
+    /// of an admin of the NATS server. No entry changes, and services may run
+    Migrate,
 }
 
 /// Which file of keys.

@@ -1,17 +1,23 @@
 //! `muster journal`: what an operator does to the journal itself.
 
+use ::journal::examine::ExamineError;
+use ::journal::{STREAM, migrate};
+use access::Role;
 use client::Error;
 use projections::cluster_log::SetAsideOrder;
+use schemas::bus::INBOX_ROOT;
 use schemas::entry::Actor;
 use schemas::message::Done;
 use schemas::{Position, Refusal};
 use serde::Serialize;
 
 use super::args::{Global, JournalVerb};
-use super::connect::{JournalPlace, connect, journal_place, name};
+use super::connect::{JournalPlace, connect, journal_place, name, role};
 use super::direct;
 use super::failure::{Exit, Failure};
 use super::output::Output;
+use crate::error::{ServiceError, chain};
+use crate::launch;
 use crate::wire::setting_aside;
 
 /// What setting aside did.
@@ -23,8 +29,56 @@ struct SetAside {
     position: Position,
 }
 
+/// What migrating did.
+#[derive(Serialize)]
+struct Migrated {
+    stream: &'static str,
+    /// `false` if there was nothing to migrate.
+    changed: bool,
+}
+
 pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failure> {
-    let JournalVerb::SetAside { position } = verb;
+    match verb {
+        JournalVerb::SetAside { position } => set_aside(position, global).await,
+        JournalVerb::Migrate => {
+            let changed =
+                migrate_stream(global).await.map_err(|failure| failure.doing("migrate the journal"))?;
+            Output::new(global).one(&Migrated { stream: STREAM, changed }, |migrated, _| {
+                let Migrated { stream, changed } = migrated;
+                if *changed {
+                    format!("the stream {stream} is no longer compressed; entries that are compressed already stay readable")
+                } else {
+                    format!("the stream {stream} is not compressed: nothing to migrate")
+                }
+            })
+        }
+    }
+}
+
+/// Turns off compression of the stream, as an admin of the NATS server.
+async fn migrate_stream(global: &Global) -> Result<bool, Failure> {
+    let Some(nats) = launch::nats(global) else {
+        return Err(Failure::usage("no NATS server is named: only a stream of one has anything to migrate"));
+    };
+    let advice = "make an admin: muster auth add FOLDER admin NAME; then set its credentials: --creds FOLDER/users/admin-NAME.nk";
+    let admin = match role(global) {
+        Some(Role::Admin(name)) => name,
+        None => name(global),
+        Some(other) => {
+            let why = format!("{other} may not update the stream: expected the credentials of an admin");
+            return Err(Failure::usage(why).advise(advice));
+        }
+    };
+    let connected = nats.reach("muster journal migrate", &format!("{INBOX_ROOT}admin.{admin}")).await;
+    let connection = connected.map_err(ServiceError::from)?;
+    migrate::uncompress(&connection).await.map_err(|error| {
+        let is_forbidden = matches!(error, ExamineError::Forbidden(_));
+        let failure = Failure::new(Exit::Failed, "Journal", chain(&error));
+        if is_forbidden { failure.advise(advice) } else { failure }
+    })
+}
+
+async fn set_aside(position: Position, global: &Global) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.doing(format!("set aside position {position}"));
     let Some(reason) = global.reason.clone().filter(|reason| !reason.trim().is_empty()) else {
         let why = "no reason is given: whoever reads the log later has to know why it does not count";

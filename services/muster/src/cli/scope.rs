@@ -72,7 +72,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Doctor(_)
         | Command::Install(_)
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
-        | Command::Journal(JournalVerb::SetAside { .. })
+        | Command::Journal(JournalVerb::SetAside { .. } | JournalVerb::Migrate)
         | Command::Secrets(_)
         | Command::Auth(_)
         | Command::Probe(_)

@@ -25,8 +25,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The cluster's subject, whole.
 async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
-    let mut log = ClusterLog::default();
-    read_cluster(journal, |one| log.read(one.position, &one.bytes)).await?;
+    let (mut log, mut is_empty) = (ClusterLog::default(), true);
+    let take = |one: &Recorded| {
+        is_empty = false;
+        log.read(one.position, &one.bytes);
+    };
+    read_cluster(journal, take).await?;
+    if is_empty {
+        // A server that cannot read an entry answers as if there were none.
+        journal.check_readable().await?;
+    }
     Ok(log)
 }
 
@@ -82,11 +90,17 @@ pub(super) async fn log_so_far(
     journal: &Journal,
     stop: &CancellationToken,
 ) -> Result<Option<ClusterLog>, JournalError> {
+    let mut is_reported = false;
     loop {
         match cluster_log(journal).await {
             Ok(log) => return Ok(Some(log)),
             Err(error @ JournalError::Unavailable { .. }) => {
-                tracing::warn!("{}; reading it again", chain(&error));
+                if !std::mem::replace(&mut is_reported, true) {
+                    tracing::error!(
+                        "the journal cannot be read: {}; trying again until it can",
+                        chain(&error)
+                    );
+                }
             }
             Err(
                 error @ (JournalError::Absent

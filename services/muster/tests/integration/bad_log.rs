@@ -16,7 +16,7 @@ use crate::support::{Cluster, Muster, Service, eventually};
 fn stream(otherwise: Value) -> Value {
     let mut config = json!({"name": "MUSTER", "subjects": ["muster.event.>"], "storage": "file", "retention": "limits",
         "discard": "new", "deny_delete": true, "deny_purge": true, "allow_direct": true, "num_replicas": 1,
-        "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1, "compression": "s2"});
+        "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1});
     let Value::Object(otherwise) = otherwise else { panic!("no object") };
     otherwise.into_iter().for_each(|(name, value)| config[name] = value);
     config
@@ -272,6 +272,51 @@ fn an_old_entry_that_is_appended_again_is_set_aside() {
     cluster.muster().ok("lrp scale web=2 --timeout 60s");
     cluster.settles(&[("web", 2)]);
     cluster.muster().exits(1, &format!("journal set-aside {again} --reason no")).tells(&["can read"]);
+}
+
+#[test]
+fn log_that_the_server_cannot_read_is_an_error_and_not_an_empty_log() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let mut plain = cluster.plain("vandal");
+    // A block of the stream has 8 MiB: the first one, with the founding of the cluster, is full.
+    for _ in 0..12 {
+        put(&mut plain, "muster.event.strange.subject", &[b'x'; 900_000]);
+    }
+    drop(plain);
+    ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.kill9(name));
+    let block = cluster.server.blocks().join("1.blk");
+    cluster.server.stop();
+    let whole = std::fs::read(&block).unwrap();
+    std::fs::write(&block, [&b"cmp\x01"[..], &whole[4..]].concat()).unwrap();
+    cluster.server.restart();
+
+    let why = "for position 1, though its stream MUSTER holds positions 1 to ";
+    ["bbs-2", "auctioneer-2"].iter().for_each(|name| cluster.add(name));
+    let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
+    cluster.spawn("projector-1", &["projector", "--database", &tables]);
+    for name in ["bbs-2", "auctioneer-2", "projector-1"] {
+        let service = cluster.services.get_mut(name).unwrap();
+        service.says("ERROR");
+        service.says("the journal cannot be read");
+        service.says(why);
+    }
+    let muster = cluster.muster();
+    let file = cluster.place.path().join("log.jsonl").display().to_string();
+    muster.exits(1, &format!("export {file}")).tells(&[why]);
+    let report = muster.run(&["doctor", "-o", "json"]).exits(9).json();
+    let entries = report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "entries");
+    let entries = entries.unwrap();
+    assert_eq!(entries["outcome"], "failed", "{entries}");
+    assert!(entries["found"].as_str().unwrap().contains("position 1 can't be read"), "{entries}");
+
+    cluster.server.stop();
+    std::fs::write(&block, whole).unwrap();
+    cluster.server.restart();
+    eventually("a BBS leads again", || {
+        let row = cluster.muster().try_json("cluster show")?;
+        so(!row["bbs"].is_null(), || row.to_string())
+    });
+    cluster.muster().ok(&format!("export {file}"));
 }
 
 #[test]

@@ -13,11 +13,12 @@ use crate::support::users::Users;
 use crate::support::{Cluster, Muster, Place, eventually};
 
 /// Every check, in its order.
-const CHECKS: [&str; 19] = [
+const CHECKS: [&str; 20] = [
     "connection",
     "jetstream",
     "stream",
     "positions",
+    "entries",
     "replicas",
     "durability",
     "storage",
@@ -83,6 +84,7 @@ fn a_local_cluster_is_well() {
     says(&outcomes, "connection", "ok", &["data"]);
     says(&outcomes, "stream", "skipped", &["embedded journal"]);
     says(&outcomes, "positions", "ok", &["1 to "]);
+    says(&outcomes, "entries", "ok", &[]);
     says(&outcomes, "durability", "ok", &["synced"]);
     says(&outcomes, "rights", "ok", &["only the owner"]);
     says(&outcomes, "bbs", "ok", &["leads in term"]);
@@ -94,7 +96,7 @@ fn a_local_cluster_is_well() {
     let shown = dev.muster.ok("doctor").out;
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("CHECK") && lines[1].starts_with("connection"), "{shown}");
-    assert!(lines.last().unwrap().starts_with("19 checks: 0 failed, "), "{shown}");
+    assert!(lines.last().unwrap().starts_with("20 checks: 0 failed, "), "{shown}");
     dev.muster.exits(2, "doctor --domain shop").tells(&["--domain shop is not used by this command"]);
     dev.end(&place);
 }
@@ -108,7 +110,7 @@ fn where_nobody_answers_it_is_said_why() {
     says(&outcomes, "connection", "failed", &[&url, "refused"]);
     let skipped =
         outcomes.iter().filter(|(_, (outcome, why))| outcome == "skipped" && why.contains("no connection"));
-    assert_eq!(skipped.count(), 17, "all but the connection and this host: {outcomes:#?}");
+    assert_eq!(skipped.count(), 18, "all but the connection and this host: {outcomes:#?}");
     let place = Place::new();
     let outcomes = doctor(&Muster::local(place.path()), 5, &[]);
     says(&outcomes, "connection", "failed", &["muster.sock"]);
@@ -145,7 +147,9 @@ fn a_cluster_is_well_until_something_is_changed() {
     let before = stream(&cluster)["state"]["last_seq"].clone();
     let outcomes = doctor(&muster, 0, &all);
     assert_eq!(stream(&cluster)["state"]["last_seq"], before, "it writes nothing");
-    for check in ["connection", "jetstream", "stream", "replicas", "durability", "storage", "clock.server"] {
+    for check in
+        ["connection", "jetstream", "stream", "entries", "replicas", "durability", "storage", "clock.server"]
+    {
         says(&outcomes, check, "ok", &[]);
     }
     says(&outcomes, "positions", "ok", &[&format!("1 to {before}")]);
@@ -164,6 +168,13 @@ fn a_cluster_is_well_until_something_is_changed() {
         let behind = check["found"].as_str().is_some_and(|found| found.contains("entries behind, for "));
         so(check["outcome"] == "warning" && behind, || check.to_string())
     });
+    let mut config = stream(&cluster)["config"].clone();
+    config["compression"] = json!("s2");
+    cluster.plain("cli").ask_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
+    says(&doctor(&muster, 0, &[]), "stream", "warning", &["it is compressed (s2)"]);
+    assert_eq!(muster.json("journal migrate"), json!({"stream": "MUSTER", "changed": true}));
+    assert_eq!(muster.json("journal migrate"), json!({"stream": "MUSTER", "changed": false}));
+    says(&doctor(&muster, 0, &[]), "stream", "ok", &[]);
     let mut config = stream(&cluster)["config"].clone();
     config["max_age"] = json!(86_400_000_000_000_u64);
     let updated = cluster.plain("cli").ask_json("$JS.API.STREAM.UPDATE.MUSTER", &config);

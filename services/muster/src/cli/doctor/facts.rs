@@ -63,6 +63,15 @@ pub(super) struct Stream {
     pub(super) asked: (Timestamp, Timestamp),
 }
 
+/// Entries read from one NATS server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// The name of the server, or its address if it can't be reached.
+    pub(super) server: String,
+    /// Number of entries read, or why one can't be read.
+    pub(super) read: Asked<usize>,
+}
+
 /// What a server's monitoring says of its storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
@@ -148,6 +157,8 @@ pub(super) enum Place {
 pub(super) struct OnNats {
     pub(super) server: Server,
     pub(super) stream: Asked<Stream>,
+    /// The first, the last and sampled entries, read from each server.
+    pub(super) entries: Asked<Vec<Reading>>,
     pub(super) durability: Durability,
     pub(super) storage: Asked<Vec<Storage>>,
     pub(super) rights: Asked<Rights>,

@@ -1,7 +1,7 @@
 //! Services on a nats-server of their own.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -56,6 +56,16 @@ impl Server {
 
     pub(crate) fn kill9(&mut self) {
         RUNTIME.block_on(self.server.as_mut().unwrap().kill9()).unwrap();
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        RUNTIME.block_on(self.server.as_mut().unwrap().stop()).unwrap();
+    }
+
+    /// The folder of the stream's blocks in its store.
+    pub(crate) fn blocks(&self) -> PathBuf {
+        self.get().store().join("jetstream/$G/streams/MUSTER/msgs")
     }
 
     pub(crate) fn restart(&mut self) {

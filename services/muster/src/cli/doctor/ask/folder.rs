@@ -28,6 +28,7 @@ async fn journal(path: &Path) -> Asked<(Position, u64)> {
     let failed = |error: journal::JournalError| Unknown::Failed(chain(&error));
     let journal = journal::Journal::Sqlite(Sqlite::open_to_read(path).await.map_err(failed)?);
     let end = journal.end().await.map_err(failed)?;
+    journal.check_readable().await.map_err(failed)?;
     journal.close().await;
     let size = fs::metadata(path.join(journal::FILE)).map(|file| file.len()).unwrap_or_default();
     Ok((end, size))

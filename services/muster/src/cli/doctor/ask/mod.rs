@@ -48,11 +48,12 @@ pub(super) async fn all(args: &DoctorArgs, global: &Global) -> Answers {
 }
 
 async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
-    let connected = match launch::nats(global) {
-        Some(nats) => server::connect(&nats, global).await,
-        None => Err(NoConnection::Settings("no NATS server is named".to_owned())),
+    let unnamed = || NoConnection::Settings("no NATS server is named".to_owned());
+    let connected = async {
+        let nats = launch::nats(global).ok_or_else(unnamed)?;
+        server::connect(&nats, global).await.map(|connected| (nats, connected))
     };
-    let connected = match connected {
+    let (nats, connected) = match connected.await {
         Ok(connected) => connected,
         Err(why) => return Answers::None { why, advice: vec![], host: host::host().await },
     };
@@ -60,7 +61,8 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
     // What is timed is not asked beside anything else.
     let server = server::of(&connected, global).await;
     let stream = server::stream(&connected, args.replicas).await;
-    let (storage, cluster, tables, host, told) = tokio::join!(
+    let (entries, storage, cluster, tables, host, told) = tokio::join!(
+        server::entries(&connected, &nats, &stream),
         server::storage(&args.monitoring),
         cluster::of(client),
         database::of(args.of.database.as_ref(), global),
@@ -75,7 +77,7 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
         }
         Ok(_) | Err(_) => journal::durability(&args.monitoring).await,
     };
-    let on = OnNats { server, stream, durability, storage, rights };
+    let on = OnNats { server, stream, entries, durability, storage, rights };
     Answers::Facts(Box::new(Facts { place: Place::Nats(Box::new(on)), cluster, tables, host, told }))
 }
 

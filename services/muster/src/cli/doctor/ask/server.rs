@@ -18,7 +18,7 @@ use schemas::names::ServiceId;
 
 use super::super::super::args::Global;
 use super::super::super::connect::{role, who, without_password};
-use super::super::facts::{Asked, NoConnection, Rights, Server, Storage, Stream, Unknown};
+use super::super::facts::{Asked, NoConnection, Reading, Rights, Server, Storage, Stream, Unknown};
 use crate::error::chain;
 use crate::serve::{Nats, identity};
 
@@ -38,6 +38,8 @@ pub(super) struct Connected {
     trial: Connection,
     /// The caller of its queries, or `None` if the role sends none.
     caller: Option<Caller>,
+    /// The name of the connection, and the subject prefix of its answers.
+    named: (String, String),
 }
 
 pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, NoConnection> {
@@ -56,7 +58,8 @@ pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, N
     let reach = async |name: String| nats.reach(&name, &inbox).await.map_err(no_connection);
     let connection = reach(id.to_string()).await?;
     let trial = reach(format!("{id} rights")).await?;
-    Ok(Connected { connection, role, known: said.is_some(), trial, caller })
+    let named = (id.to_string(), inbox);
+    Ok(Connected { connection, role, known: said.is_some(), trial, caller, named })
 }
 
 /// Returns the inbox of a role, or `None` for a role that takes no part in the bus.
@@ -155,6 +158,36 @@ pub(super) async fn stream(connected: &Connected, wanted: usize) -> Asked<Stream
     }
 }
 
+/// Reads the first, the last and sampled entries from every server that is named, each by a connection of its own: a server
+/// answers from its own replica while that is up to date.
+pub(super) async fn entries(
+    connected: &Connected,
+    nats: &Nats,
+    stream: &Asked<Stream>,
+) -> Asked<Vec<Reading>> {
+    let Ok(stream) = stream else {
+        return Err(Unknown::Skipped("the stream isn't known".to_owned()));
+    };
+    let (name, inbox) = &connected.named;
+    let mut all = vec![];
+    for url in &nats.urls {
+        let alone = Nats { urls: vec![url.clone()], ..nats.clone() };
+        let reading = match alone.reach(&format!("{name} entries"), inbox).await {
+            Ok(connection) => Reading {
+                server: connection.client().server_info().server_name,
+                read: examine::read_sampled(&connection, stream.seen.positions)
+                    .await
+                    .map_err(|error| Unknown::Failed(chain(&error))),
+            },
+            Err(error) => {
+                Reading { server: without_password(url), read: Err(Unknown::Skipped(chain(&error))) }
+            }
+        };
+        all.push(reading);
+    }
+    Ok(all)
+}
+
 pub(super) async fn storage(monitoring: &[String]) -> Asked<Vec<Storage>> {
     if monitoring.is_empty() {
         return Err(Unknown::Skipped(
@@ -173,7 +206,7 @@ pub(super) async fn storage(monitoring: &[String]) -> Asked<Vec<Storage>> {
 
 /// Tries what the role must be able to do, and one thing that it must not.
 pub(super) async fn rights(connected: &Connected) -> Asked<Rights> {
-    let Connected { role, known, trial, connection: _, caller: _ } = connected;
+    let Connected { role, known, trial, connection: _, caller: _, named: _ } = connected;
     let question = question(connected).ok_or_else(|| {
         Unknown::Skipped(format!("as {role} nothing can be asked, so its rights are not tried"))
     })?;

@@ -112,6 +112,7 @@ mod tests {
         let seen = Examination {
             problems: vec![],
             losses: vec![],
+            hazards: vec![],
             differences: vec![],
             replicas: 1,
             leader: None,

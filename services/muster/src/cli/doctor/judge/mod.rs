@@ -22,10 +22,11 @@ use super::check::{Check, Report};
 use super::facts::{Asked, Facts, Host, NoConnection, Place, Unknown};
 
 /// Every check that wants a cluster, in their order.
-const OF_CLUSTER: [&str; 15] = [
+const OF_CLUSTER: [&str; 16] = [
     "jetstream",
     "stream",
     "positions",
+    "entries",
     "replicas",
     "durability",
     "storage",

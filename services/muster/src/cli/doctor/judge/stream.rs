@@ -5,8 +5,8 @@ use schemas::Position;
 
 use super::super::super::words::count;
 use super::super::check::Check;
-use super::super::facts::{Asked, Folder, OnNats, Storage, Stream};
-use super::{bytes, unknown};
+use super::super::facts::{Asked, Folder, OnNats, Reading, Storage, Stream};
+use super::{Unknown, bytes, unknown};
 
 /// Of how much of a limit on storage is warned, and how much is too much, in parts of a hundred.
 const FILLS: (u64, u64) = (80, 95);
@@ -14,6 +14,9 @@ const FILLS: (u64, u64) = (80, 95);
 const CONSUMERS_ALLOWED: usize = 1_000;
 /// Consumers from which on doctor warns. A cluster needs one for each BBS, auctioneer and projector.
 const MANY_CONSUMERS: usize = 200;
+/// What to do about a compressed stream.
+const UNCOMPRESS: &str =
+    "as an admin: muster auth add FOLDER admin NAME, then muster journal migrate with its credentials";
 /// Of how little free disk is warned, and how little is too little, in bytes.
 const FREE: (u64, u64) = (1 << 30, 100 << 20);
 
@@ -23,6 +26,7 @@ pub(super) fn checks(on: &OnNats) -> Vec<Check> {
         Ok(stream) => vec![
             made(stream),
             positions(stream),
+            entries(&on.entries),
             replicas(stream, on.server.cluster.as_deref()),
             durability,
             storage(stream, &on.storage),
@@ -32,6 +36,7 @@ pub(super) fn checks(on: &OnNats) -> Vec<Check> {
             vec![
                 unknown("stream", why).advise_if_failed(),
                 other("positions"),
+                other("entries"),
                 other("replicas"),
                 durability,
                 other("storage"),
@@ -67,6 +72,9 @@ fn made(stream: &Stream) -> Check {
             check.advise("no service works with it so: change it as an admin (muster auth add FOLDER admin NAME, then nats stream edit MUSTER); what can't be changed takes an export and an import into a new stream")
         };
     }
+    if !seen.hazards.is_empty() {
+        return Check::failed("stream", seen.hazards.join("; ")).advise(UNCOMPRESS);
+    }
     if seen.consumers >= MANY_CONSUMERS {
         let found =
             format!("{}: {} consumers of at most {CONSUMERS_ALLOWED}", journal::STREAM, seen.consumers);
@@ -74,9 +82,38 @@ fn made(stream: &Stream) -> Check {
     }
     if !seen.differences.is_empty() {
         return Check::warning("stream", format!("{}: {}", journal::STREAM, seen.differences.join("; ")))
-            .advise("nothing is lost by that; muster bbs makes it otherwise where there is none");
+            .advise(format!("compression: {UNCOMPRESS}"))
+            .advise("other settings: nats stream edit MUSTER as an admin");
     }
     Check::ok("stream", format!("{} is as Muster makes it", journal::STREAM))
+}
+
+/// Whether the first, the last and sampled entries can be read from every server.
+fn entries(readings: &Asked<Vec<Reading>>) -> Check {
+    let readings = match readings {
+        Ok(readings) => readings,
+        Err(why) => return unknown("entries", why),
+    };
+    let (mut read, mut unreachable, mut unreadable) = (vec![], vec![], vec![]);
+    for Reading { server, read: outcome } in readings {
+        match outcome {
+            Ok(number) => read.push(format!("{number} of {server}")),
+            Err(Unknown::Skipped(why)) => unreachable.push(format!("{server} was not asked: {why}")),
+            Err(Unknown::Failed(why)) => unreadable.push(format!("{server}: {why}")),
+        }
+    }
+    if !unreadable.is_empty() {
+        return Check::failed("entries", unreadable.join("; "))
+            .advise("the log of that server names the cause (grep for MUSTER)")
+            .advise("if the other servers can read it: stop that server, move its store away and start it again, so that the others fill it; if none can: restore the log (docs/operations.md, \"Back up and restore\")");
+    }
+    let read =
+        if read.is_empty() { "nothing was read".to_owned() } else { format!("read: {}", read.join(", ")) };
+    if unreachable.is_empty() {
+        return Check::ok("entries", read);
+    }
+    Check::warning("entries", format!("{read}; {}", unreachable.join("; ")))
+        .advise("see that this server runs")
 }
 
 fn positions(stream: &Stream) -> Check {
@@ -141,7 +178,7 @@ fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
                 fullest = fullest.max(parts(*used, *most));
             }
         }
-        Err(super::Unknown::Failed(why) | super::Unknown::Skipped(why)) => {
+        Err(Unknown::Failed(why) | Unknown::Skipped(why)) => {
             found.push_str(&format!("; what the server may use is not known: {why}"));
         }
     }
@@ -170,6 +207,10 @@ pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
         Ok((_, size)) => (Check::warning("positions", "it is empty"), *size),
         Err(why) => (unknown("positions", why), 0),
     };
+    let entries = match &folder.journal {
+        Ok(_) => Check::ok("entries", "the first, the last and some in between were read"),
+        Err(why) => unknown("entries", why),
+    };
     let replicas = Check::skipped("replicas", alone);
     let durability = Check::ok("durability", "every write is synced before it is acknowledged");
     let storage = match folder.free {
@@ -184,7 +225,7 @@ pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
             }
         }
     };
-    vec![stream, positions, replicas, durability, storage]
+    vec![stream, positions, entries, replicas, durability, storage]
 }
 
 #[cfg(test)]
@@ -198,6 +239,7 @@ mod tests {
         let seen = Examination {
             problems: vec![],
             losses: vec![],
+            hazards: vec![],
             differences: vec![],
             replicas: 1,
             leader: Some("a".into()),
@@ -222,8 +264,10 @@ mod tests {
     #[test]
     fn a_stream_is_judged_by_what_services_refuse() {
         assert_eq!(made(&stream()).outcome, Outcome::Ok);
-        let other = made(&with(|seen| seen.differences = vec!["it isn't compressed by s2".into()]));
+        let other = made(&with(|seen| seen.differences = vec!["it is compressed (s2)".into()]));
         assert_eq!(other.outcome, Outcome::Warning);
+        let hazard = made(&with(|seen| seen.hazards = vec!["it is compressed (s2)".into()]));
+        assert!(hazard.outcome == Outcome::Failed && hazard.advice[0].contains("muster journal migrate"));
         let bad = made(&with(|seen| seen.problems = vec!["deny_delete isn't set".into()]));
         assert_eq!((bad.outcome, bad.advice.len()), (Outcome::Failed, 1));
         let many = made(&with(|seen| seen.consumers = MANY_CONSUMERS));
@@ -234,6 +278,19 @@ mod tests {
             positions(&with(|seen| seen.positions = (Position(0), Position(0)))).outcome,
             Outcome::Warning
         );
+    }
+
+    #[test]
+    fn entry_that_one_server_cannot_read_fails_the_check() {
+        let of = |second: Asked<usize>| {
+            let reading = |server: &str, read| Reading { server: server.into(), read };
+            entries(&Ok(vec![reading("n1", Ok(10)), reading("n2", second)]))
+        };
+        assert_eq!(of(Ok(10)).found, "read: 10 of n1, 10 of n2");
+        assert_eq!(of(Err(Unknown::Skipped("refused".into()))).outcome, Outcome::Warning);
+        let failed = of(Err(Unknown::Failed("position 7 can't be read: not found".into())));
+        assert_eq!((failed.outcome, failed.advice.len()), (Outcome::Failed, 2));
+        assert!(failed.found.starts_with("n2: position 7"), "{failed:?}");
     }
 
     #[test]
@@ -264,10 +321,7 @@ mod tests {
             [of(79, 100), of(80, 100), of(95, 100), of(95, 0)],
             [Outcome::Ok, Outcome::Warning, Outcome::Failed, Outcome::Ok]
         );
-        let own = storage(
-            &with(|seen| seen.most_bytes = Some(3 << 20)),
-            &Err(super::super::Unknown::Skipped("s".into())),
-        );
+        let own = storage(&with(|seen| seen.most_bytes = Some(3 << 20)), &Err(Unknown::Skipped("s".into())));
         assert_eq!(own.outcome, Outcome::Failed);
     }
 }
