@@ -104,6 +104,30 @@ fn a_shell_on_a_terminal_is_as_a_shell_is() {
 }
 
 #[test]
+fn text_of_programs_does_nothing_to_a_terminal() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let script = r"printf '\\033[2Jcleared\\302\\2332J\\n'; sleep 100000";
+    let text = format!(
+        "process_guid = \"hostile\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
+    );
+    dev.muster.ok(&format!("lrp desire {}", place.file("hostile.toml", text).display()));
+    eventually("a pipe gets what the program wrote", || {
+        let logs = dev.muster.run(&["instance", "logs", "hostile/0"]);
+        so(logs.out.contains("\u{1b}[2Jcleared\u{9b}2J\n"), || format!("{logs:?}"))
+    });
+    let socket = place.path().join("data/muster.sock").display().to_string();
+    let log = place.path().join("terminal");
+    let terminal = Terminal::open(100, 30, &log);
+    let args = ["instance", "logs", "hostile/0"];
+    let mut shown =
+        Service::on_terminal("logs", &terminal, &log, &args, &[("MUSTER_SOCKET", socket.as_str())]);
+    shown.says(r"\u{1b}[2Jcleared\u{9b}2J");
+    assert_eq!(shown.wait().code(), Some(0));
+    dev.end(&place);
+}
+
+#[test]
 fn a_program_is_talked_to_across_another_leader_and_is_in_the_log() {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-1"]);
     cluster.ready(1);
