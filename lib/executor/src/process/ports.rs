@@ -1,10 +1,12 @@
 //! Ports of the host. Several cells may share a host without knowing of each other, so a port is taken only if it can
-//! be bound; it is kept until its container is deleted.
+//! be bound and no other rep reserves it; it is kept until its container is deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Mutex, MutexGuard};
 
 use schemas::container::PortMapping;
@@ -25,7 +27,8 @@ pub(super) struct NoPort {
 #[derive(Debug)]
 pub(super) struct Ports {
     range: RangeInclusive<u16>,
-    own: BTreeSet<u16>,
+    /// The ports of its containers, each with its reservation; without one where another rep has that.
+    own: BTreeMap<u16, Option<UnixDatagram>>,
     /// Where the next search begins: behind the last find, so that a port rests before it is used again.
     next: u16,
 }
@@ -36,7 +39,7 @@ impl Ports {
         let count = u64::from(range.end().saturating_sub(*range.start())) + 1;
         let offset = u16::try_from(fnv(cell_id.as_str()) % count).expect("a port is less than 2^16");
         let next = range.start().saturating_add(offset);
-        Self { range, own: BTreeSet::new(), next }
+        Self { range, own: BTreeMap::new(), next }
     }
 
     /// Takes a port of the host for each port of a container, or none at all.
@@ -44,17 +47,16 @@ impl Ports {
         let mut held = held();
         let search = (self.next..=*self.range.end()).chain(*self.range.start()..self.next);
         let free = search.filter(|port| !held.contains_key(port) && can_be_bound(*port));
-        let mappings: Vec<PortMapping> = container_ports
-            .iter()
-            .zip(free)
-            .map(|(&container_port, host_port)| PortMapping { container_port, host_port })
-            .collect();
-        if mappings.len() < container_ports.len() {
+        let reserved = free.filter_map(|port| Some((port, reserve(port).ok()?)));
+        let found: Vec<_> = container_ports.iter().copied().zip(reserved).collect();
+        if found.len() < container_ports.len() {
             return Err(NoPort { range: self.range.clone() });
         }
-        for mapping in &mappings {
-            self.own.insert(mapping.host_port);
-            *held.entry(mapping.host_port).or_default() += 1;
+        let mut mappings = Vec::with_capacity(found.len());
+        for (container_port, (host_port, reservation)) in found {
+            self.own.insert(host_port, reservation);
+            *held.entry(host_port).or_default() += 1;
+            mappings.push(PortMapping { container_port, host_port });
         }
         if let Some(last) = mappings.last() {
             let end = last.host_port == *self.range.end();
@@ -67,7 +69,9 @@ impl Ports {
     pub(super) fn adopt(&mut self, mappings: &[PortMapping]) {
         let mut held = held();
         for mapping in mappings {
-            if self.own.insert(mapping.host_port) {
+            if !self.own.contains_key(&mapping.host_port) {
+                let reservation = reserve(mapping.host_port).ok().flatten();
+                self.own.insert(mapping.host_port, reservation);
                 *held.entry(mapping.host_port).or_default() += 1;
             }
         }
@@ -76,7 +80,7 @@ impl Ports {
     /// Gives back the ports of a container that is gone.
     pub(super) fn give(&mut self, mappings: &[PortMapping]) {
         for mapping in mappings {
-            if self.own.remove(&mapping.host_port) {
+            if self.own.remove(&mapping.host_port).is_some() {
                 release(mapping.host_port);
             }
         }
@@ -85,7 +89,7 @@ impl Ports {
 
 impl Drop for Ports {
     fn drop(&mut self) {
-        for port in std::mem::take(&mut self.own) {
+        for port in std::mem::take(&mut self.own).into_keys() {
             release(port);
         }
     }
@@ -102,6 +106,22 @@ fn release(port: u16) {
         if *count == 0 {
             held.remove(&port);
         }
+    }
+}
+
+/// Another rep of this host reserves the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reserved;
+
+/// Reserves a port against the other reps of this host: a container may not have bound it yet when they look. An abstract socket
+/// is known in the same network namespace as the port, and goes with its holder. `None` where there can be none.
+fn reserve(port: u16) -> Result<Option<UnixDatagram>, Reserved> {
+    let bound = SocketAddr::from_abstract_name(format!("muster-port-{port}"))
+        .and_then(|name| UnixDatagram::bind_addr(&name));
+    match bound {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Err(Reserved),
+        Err(_) => Ok(None),
     }
 }
 
@@ -122,10 +142,25 @@ pub(crate) fn fnv(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn cell(name: &str) -> CellId {
         CellId::new(name).unwrap()
+    }
+
+    #[test]
+    fn port_reserved_by_another_rep_is_skipped() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let other = reserve(free).unwrap();
+        let mut ports = Ports::new(free..=free, &cell("a"));
+        assert!(ports.take(&[80]).is_err());
+        drop(other);
+        let taken = ports.take(&[80]).unwrap();
+        assert!(reserve(free).is_err());
+        ports.give(&taken);
+        assert!(reserve(free).is_ok());
     }
 
     #[test]
