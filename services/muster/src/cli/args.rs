@@ -880,7 +880,7 @@ pub(crate) enum CellVerb {
     Evacuate {
         /// Id of the cell
         id: CellId,
-        /// Return when the cell holds nothing any more
+        /// Return when the containers of the cell are gone and its rep has left
         #[arg(long)]
         wait: bool,
     },

@@ -1,4 +1,4 @@
-//! Waiting until an evacuated cell holds nothing.
+//! Waiting until an evacuated cell is empty: no record names it, and its rep has left, which it does after its last container.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use super::words::{count, span};
 /// How often the cell is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Waits until a cell holds nothing, with a line that says what is left.
+/// Waits until a cell is empty, with a line that says what is left. Returns why the cell is absent.
 pub(super) async fn wait(
     client: &Client,
     id: &CellId,
     after: Position,
     limit: Option<Duration>,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<String, Failure> {
     let bar = Bar::new(output, format!("cell {id} is being evacuated"));
     let emptied = timeout(limit.unwrap_or(Duration::MAX), until_empty(client, id, after, &bar));
     let emptied = tokio::select! {
@@ -44,15 +44,15 @@ pub(super) async fn wait(
     })
 }
 
-async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -> Result<(), Failure> {
+async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -> Result<String, Failure> {
     // What the client saw counts: the order itself is in every answer.
     debug_assert!(client.seen().is_some_and(|seen| seen >= after), "an answer was seen");
     let mut said = String::new();
     loop {
         let cell = find::cell(client, id).await?.row;
         // A task that has completed there holds nothing of it, though its record names the cell until it is deleted.
-        if cell.instances == 0 && cell.tasks == 0 {
-            return Ok(());
+        if let (0, 0, Some(gone)) = (cell.instances, cell.tasks, &cell.gone) {
+            return Ok(gone.clone());
         }
         if !cell.evacuation_wanted && cell.state != CellState::Evacuating && cell.gone.is_none() {
             let why = format!("the evacuation of cell {id} was taken back");
@@ -70,6 +70,9 @@ async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -
 
 /// What is left on a cell, in one line.
 fn left(cell: &CellRow) -> String {
+    if (cell.instances, cell.tasks) == (0, 0) && cell.state == CellState::Evacuating {
+        return format!("cell {} still stops its last containers", cell.cell_id);
+    }
     let waits = match (cell.gone.is_some(), (cell.state == CellState::Evacuating)) {
         (true, _) => " (its rep is gone: what it held is being given up)",
         (false, false) => " (its rep was not reached yet)",
@@ -93,6 +96,6 @@ mod tests {
         let asked = CellRow { evacuation_wanted: true, instances: 1, ..a_cell() };
         assert_eq!(left(&asked), "cell c1 still holds 1 instance and 0 tasks (its rep was not reached yet)");
         let evacuating = CellRow { state: CellState::Evacuating, instances: 0, ..asked };
-        assert_eq!(left(&evacuating), "cell c1 still holds 0 instances and 0 tasks");
+        assert_eq!(left(&evacuating), "cell c1 still stops its last containers");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use client::{Client, Only};
 use schemas::Position;
-use schemas::cell::Command;
+use schemas::cell::{Command, EVACUATED};
 use schemas::names::{CellId, Domain};
 use serde::Serialize;
 
@@ -81,8 +81,16 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
                 let text = format!("cell {id} is being evacuated; see muster cell show {id}");
                 return output.next(&ordered, |_, _| text);
             }
-            super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
-            output.next(&ordered, |_, _| format!("cell {id} holds nothing any more"))
+            let gone = super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
+            let text = match gone.as_deref() {
+                // Interrupted: a note said so.
+                None => return Ok(()),
+                Some(EVACUATED) => {
+                    format!("cell {id} is empty: its containers are gone, and its rep has left")
+                }
+                Some(why) => format!("cell {id} is absent ({why}): nothing is placed there any longer"),
+            };
+            output.next(&ordered, |_, _| text)
         }
         CellVerb::Cordon { id } => {
             let ordered = order(&client, &id, Command::Cordon).await?;

@@ -1,6 +1,9 @@
 //! Cells: what they have, who speaks for them, and how they are emptied.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::dev::sleeper;
@@ -179,9 +182,15 @@ fn a_cell_is_evacuated_taken_back_and_forgotten() {
     cluster.muster().ok(&format!("task run --wait {}", task.display()));
 
     // With another cell everything moves, and the rep leaves with an exit status of its own.
+    let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 2000\n\
+         action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; while :; do sleep 1; done\"] }\n";
+    let file = cluster.place.file("stubborn.toml", stubborn);
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
     cluster.add("rep-c2");
     cluster.ready(2);
-    cluster.muster().ok("cell evacuate c1 --wait --timeout 60s");
+    cluster.muster().ok("cell evacuate c1 --wait --timeout 60s").tells(&["its containers are gone"]);
+    let left = living_in(&cluster.place.path().join("rep-c1"));
+    assert!(left.is_empty(), "also those that take their time to stop: {left:?}");
     let rep = cluster.services.remove("rep-c1").unwrap();
     assert_eq!(rep.wait().code(), Some(10));
     let cell = cluster.muster().json("cell show c1");
@@ -210,4 +219,76 @@ fn an_evacuated_rep_ends_when_its_last_container_is_gone() {
     let containers = cluster.place.path().join("rep-c1/containers");
     let folders = std::fs::read_dir(&containers).map_or(0, Iterator::count);
     assert_eq!(folders, 0, "{}", containers.display());
+}
+
+/// A folder that is a small file system of its own, until this is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts it. `None` without the right to mount.
+    fn mount(at: PathBuf) -> Option<Self> {
+        std::fs::create_dir_all(&at).unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs"];
+        let mounted = Command::new("mount").args(options).arg(&at).stderr(Stdio::null()).status().unwrap();
+        mounted.success().then_some(Self(at))
+    }
+
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.0.join("filler")).unwrap();
+        while file.write_all(&[7; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(&self.0).status().unwrap();
+    }
+}
+
+/// A cell on which no container can be created gives back its work, which runs elsewhere: no crash is counted and no task is
+/// lost. It is UNHEALTHY soon.
+fn refuses_what_it_cannot_create(cluster: &mut Cluster, why: &str) {
+    let task = |number: usize| {
+        format!(
+            "[[task]]\ntask_guid = \"t{number}\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"true\" }}\n"
+        )
+    };
+    let tasks = cluster.place.file("tasks.toml", (0..4).map(task).collect::<String>());
+    cluster.muster().ok(&format!("task run --wait {}", tasks.display()));
+    let web = cluster.place.file("web.toml", sleeper("web", 3));
+    cluster.muster().ok(&format!("lrp desire {}", web.display()));
+    let rows = cluster.muster().runs("web", 3);
+    for row in &rows {
+        assert_eq!((&row["crash_count"], &row["cell_id"]), (&0.into(), &"c2".into()), "{row}");
+    }
+    cluster.services.get_mut("rep-c1").unwrap().says(&format!("failed to create container: {why}"));
+    let unhealthy = |cluster: &Cluster| {
+        let cell = cluster.muster().try_json("cell show c1")?;
+        so(cell["state"] == "UNHEALTHY", || cell.to_string())
+    };
+    within(Duration::from_secs(20), "the cell is UNHEALTHY", || unhealthy(cluster));
+    cluster.muster().exits(11, "status").tells(&["cell c1 is UNHEALTHY"]);
+    cluster.muster().ok("cell list").tells(&["UNHEALTHY"]);
+    cluster.muster().ok("events list").tells(&[why]);
+}
+
+#[test]
+fn cell_without_its_data_folder_attracts_no_work() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1", "rep-c2"]);
+    let folder = |name: &str| cluster.place.path().join(name);
+    let (data, away) = (folder("rep-c1"), folder("away"));
+    std::fs::rename(&data, &away).unwrap();
+    refuses_what_it_cannot_create(&mut cluster, "No such file or directory");
+    std::fs::rename(away, data).unwrap();
+}
+
+#[test]
+fn cell_with_a_full_disk_attracts_no_work() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c2"]);
+    let Some(disk) = SmallDisk::mount(cluster.place.path().join("rep-c1")) else { return };
+    cluster.add("rep-c1");
+    cluster.ready(2);
+    disk.fill();
+    refuses_what_it_cannot_create(&mut cluster, "No space left on device");
+    cluster.kill9("rep-c1");
 }
