@@ -494,6 +494,9 @@ pub struct Beat {
     pub term: u64,
     /// Where its world stands.
     pub position: Position,
+    /// Whether it stops leading now: a standby campaigns at once. `false` in every other beat.
+    #[serde(default)]
+    pub steps_down: bool,
 }
 
 /// How often a BBS and an auctioneer say that they are there, whether they lead or stand by.

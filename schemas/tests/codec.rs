@@ -282,7 +282,7 @@ fn every_message_travels_and_looks_as_its_schema_says() {
             program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
             standing: Standing { position: Position(6), term: 5, leads: true },
         }),
-        travels(&Beat { id: service, term: 5, position: Position(6) }),
+        travels(&Beat { id: service, term: 5, position: Position(6), steps_down: false }),
         travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),
         travels(&Envelope::default()),
     ];

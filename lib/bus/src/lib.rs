@@ -209,6 +209,15 @@ impl Bus {
         }
     }
 
+    /// Waits until what was published has been sent, for a program that ends next.
+    pub async fn flush(&self) {
+        match self {
+            // What is published there has arrived.
+            Self::InProcess(_) | Self::Socket(_) => {}
+            Self::Nats(bus) => bus.flush().await,
+        }
+    }
+
     /// Asks, and waits for the first answer, at most for `patience`.
     ///
     /// # Errors

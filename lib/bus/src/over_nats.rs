@@ -53,6 +53,13 @@ impl Nats {
         })
     }
 
+    pub(super) async fn flush(&self) {
+        if self.connection.is_connected() {
+            // Without an answer in time there is nobody to wait for.
+            drop(timeout(API, self.connection.client().flush()).await.map(drop));
+        }
+    }
+
     pub(super) async fn ask(
         &self,
         subject: &str,

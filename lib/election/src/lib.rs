@@ -1,7 +1,7 @@
 //! Who leads in a role: the log says it, by an event with a term. This only knows when the leader has to beat, and when
 //! somebody else has to campaign. Compare-and-set is the safety, not this.
 //!
-//! A standby campaigns when the leader missed [`MISSED_BEATS`]. Two things keep it from campaigning wrongly, and one keeps
+//! A standby campaigns when the leader missed [`MISSED_BEATS`], or announced that it steps down. Two things keep it from campaigning wrongly, and one keeps
 //! others from holding it back:
 //!
 //! - its own pause is not silence of the leader; nor is the time before it listened, which may begin long before it knows the
@@ -32,6 +32,8 @@ pub const ELECTION: Duration = Duration::from_millis(1_200);
 const SILENCE: Duration = BEAT.saturating_mul(MISSED_BEATS);
 /// How soon after its election a leader beats first: whoever hears that may ask it at once.
 const FIRST_BEAT: Duration = Duration::from_millis(100);
+/// By how much less standbys are apart when the leader stepped down than when its beats are missing.
+const STEPPED_DOWN: u32 = 4;
 /// How soon somebody campaigns again who could ask nobody; where nobody leads yet, and where somebody does.
 const NOBODY_ASKED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(150));
 
@@ -44,6 +46,8 @@ pub struct Election {
     leader: Option<ServiceId>,
     /// When the leader was last heard.
     heard: Timestamp,
+    /// Whether the leader announced that it steps down.
+    vacant: bool,
     /// Since when somebody beats in the term after the highest.
     unconfirmed: Option<Timestamp>,
     beat_at: Timestamp,
@@ -71,6 +75,7 @@ impl Election {
             term: 0,
             leader: None,
             heard: Timestamp(0),
+            vacant: false,
             unconfirmed: None,
             beat_at: Timestamp(0),
             campaign_again: Timestamp(0),
@@ -97,13 +102,20 @@ impl Election {
         self.term = leader.term;
         self.leader = Some(leader.id.clone());
         self.heard = now;
+        self.vacant = false;
         self.unconfirmed = None;
         self.campaign_again = Timestamp(0);
         self.beat_at = now + FIRST_BEAT;
     }
 
-    /// Somebody beat. Only the leader counts, and for the length of an election who may have been elected after it.
+    /// Somebody beat. Only the leader counts, and for the length of an election who may have been elected after it. A leader
+    /// that steps down is not waited for.
     pub fn heard(&mut self, beat: &Beat, now: Timestamp) {
+        if beat.steps_down {
+            self.vacant |=
+                beat.term == self.term && self.leader.as_ref() == Some(&beat.id) && beat.id != self.id;
+            return;
+        }
         let counts = if beat.term == self.term {
             self.leader.as_ref() == Some(&beat.id)
         } else {
@@ -118,6 +130,7 @@ impl Election {
     /// The campaign was answered: somebody else was elected, and the log will say who.
     pub fn lost(&mut self, now: Timestamp) {
         self.heard = now;
+        self.vacant = false;
     }
 
     /// The campaign came to nobody. That says nothing of whether somebody leads, so it is tried again soon.
@@ -159,7 +172,12 @@ impl Election {
     }
 
     fn campaigns_at(&self) -> Timestamp {
-        let due = if self.leader.is_some() { self.heard + SILENCE + self.stagger() } else { Timestamp(0) };
+        let due = match &self.leader {
+            None => Timestamp(0),
+            // As soon as it may be: what the leader decided last may still be on its way.
+            Some(_) if self.vacant => self.heard + self.stagger() / STEPPED_DOWN,
+            Some(_) => self.heard + SILENCE + self.stagger(),
+        };
         due.max(self.campaign_again)
     }
 

@@ -21,7 +21,7 @@ fn name(id: &str) -> ServiceId {
 }
 
 fn beat(id: &str, term: u64) -> Beat {
-    Beat { id: name(id), term, position: Position(1) }
+    Beat { id: name(id), term, position: Position(1), steps_down: false }
 }
 
 /// A standby of a leader that was elected in term 4.
@@ -151,4 +151,25 @@ fn a_pause_while_the_log_is_read_is_not_silence() {
     let mut election = reading(100, None);
     election.look(at(60_000));
     assert_eq!(election.duty(at(60_000)), Duty::None);
+}
+
+#[test]
+fn standby_campaigns_at_once_when_the_leader_steps_down() {
+    let last = |id: &str, term| Beat { steps_down: true, ..beat(id, term) };
+    let mut election = standby();
+    election.heard(&last("other", 4), at(1_000));
+    let campaign = (10..13).map(|tick| at(tick * 100)).find(|now| election.duty(*now) == Duty::Campaign(5));
+    assert!(campaign.is_some(), "long before three beats are missing");
+    // Who is elected is waited for as any other leader is.
+    election.follow(Some(&Leader { id: name("next"), term: 5, since: at(1_300) }), at(1_300));
+    assert_eq!(election.duty(at(2_000)), Duty::None);
+    // Nobody but the leader of the term can step down, and a leader is not deposed by its own name.
+    for (id, term) in [("other", 4), ("other", 5), ("next", 4), ("next", 6), ("me", 5)] {
+        election.heard(&last(id, term), at(2_100));
+        assert_eq!(election.duty(at(2_200)), Duty::None, "{id} in term {term}");
+    }
+    let mut leader = Election::new(name("me"));
+    leader.follow(Some(&Leader { id: name("me"), term: 6, since: at(0) }), at(0));
+    leader.heard(&last("me", 6), at(50));
+    assert_eq!(leader.duty(at(200)), Duty::Beat);
 }

@@ -371,11 +371,21 @@ impl Auctioneer {
         let id = self.id.clone();
         match self.election.duty(now) {
             Duty::None => None,
-            Duty::Beat => {
-                Some(Effect::Beat(Beat { id, term: self.election.term(), position: self.world.position() }))
-            }
+            Duty::Beat => Some(Effect::Beat(self.beat(false))),
             Duty::Campaign(term) => Some(Effect::Lead(Lead { id, term })),
         }
+    }
+
+    fn beat(&self, steps_down: bool) -> Beat {
+        let (id, term, position) = (self.id.clone(), self.election.term(), self.world.position());
+        Beat { id, term, position, steps_down }
+    }
+
+    /// Returns the last beat of a leader that stops, by which a standby takes over at once. `None` if this auctioneer doesn't
+    /// lead.
+    #[must_use]
+    pub fn last_beat(&self) -> Option<Beat> {
+        self.leads().then(|| self.beat(true))
     }
 
     /// The term in which this auctioneer leads.

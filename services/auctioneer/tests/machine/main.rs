@@ -80,14 +80,19 @@ fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
     scene.elect("other", 4);
     for _ in 0..20 {
         assert_eq!(scene.pass(Duration::from_millis(600)), []);
-        scene.step(Input::Beat(Beat { id: name("other"), term: 4, position: Position(1) }));
+        scene.step(Input::Beat(Beat {
+            id: name("other"),
+            term: 4,
+            position: Position(1),
+            steps_down: false,
+        }));
     }
     let effects = scene.pass(Duration::from_millis(600 * 4));
     assert_eq!(leads(&effects), [5]);
     // Who could not be asked is asked again soon; an old leader's beat doesn't help the one that is silent.
     scene.step(Input::LeadAnswered(None));
     for (id, term) in [("old", 3), ("forged", u64::MAX), ("other", u64::MAX)] {
-        scene.step(Input::Beat(Beat { id: name(id), term, position: Position(1) }));
+        scene.step(Input::Beat(Beat { id: name(id), term, position: Position(1), steps_down: false }));
     }
     assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
     // A BBS that can't tell yet is asked again as soon; one that knows better is believed.

@@ -57,6 +57,8 @@ use crate::waiting::WaitingQueries;
 
 /// How often the stop of an instance that is still there is said again.
 const STOP_AGAIN: Duration = Duration::from_secs(5);
+/// Time that a new leader gives reps to report what ended while no BBS led. They take up to a second.
+const REPORTS: Duration = Duration::from_secs(2);
 /// Of how many things it takes a millisecond to see that nothing is due.
 pub const SWEEP: usize = 500;
 /// Most commands that wait in all shards together; more are refused as `Overloaded`.
@@ -127,6 +129,8 @@ pub struct Bbs {
     callbacks: Callbacks,
     convergence: Convergence,
     leases: Leases,
+    /// Until then reps still report what ended while no BBS led.
+    reports_until: Timestamp,
     /// How often somebody asked of an evaluation what its status doesn't allow.
     refused_transitions: u64,
     /// What this step wants done so far.
@@ -155,6 +159,7 @@ impl Bbs {
             callbacks: Callbacks::default(),
             convergence: Convergence::default(),
             leases: Leases::default(),
+            reports_until: Timestamp(0),
             refused_transitions: 0,
             effects: vec![],
         }
@@ -261,6 +266,10 @@ impl Bbs {
         let leading = leading.into_iter().filter(|_| self.leads());
         let waits = always.into_iter().chain(leading).flatten().min();
         let of_log = self.world().next_due().filter(|_| self.leads() && self.convergence.is_idle());
+        // What is due already and not on its way waits for reports.
+        let awaits = self.now < self.reports_until;
+        let reported = self.clock.shown_at(self.reports_until);
+        let of_log = of_log.map(|due| if awaits && due <= self.shown { reported } else { due });
         waits.map(|at| self.clock.shown_at(at)).into_iter().chain(of_log).min()
     }
 

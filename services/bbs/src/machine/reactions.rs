@@ -13,7 +13,7 @@ use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
 use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, parameterised, task};
 
-use super::{Bbs, not_leading};
+use super::{Bbs, REPORTS, not_leading};
 use crate::callbacks::Called;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::convergence;
@@ -204,6 +204,7 @@ impl Bbs {
         self.emit(Effect::Leading(leads));
         if leads {
             self.presence.begin(self.now);
+            self.reports_until = self.now + REPORTS;
             self.convergence.begin(self.now);
             self.owe_callbacks();
             self.number_cells();

@@ -1,10 +1,13 @@
 //! Time: beats, elections, due times, convergence, silent cells.
 
 use election::Duty;
+use projections::Due;
 use schemas::container::Epoch;
+use schemas::definition::Overlap;
 use schemas::message::Beat;
 use schemas::names::{ClusterId, TaskGuid};
 use schemas::subject::Subject;
+use schemas::task::Task;
 use schemas::{cluster, task};
 
 use super::{Bbs, STOP_AGAIN};
@@ -26,15 +29,23 @@ impl Bbs {
         self.follow_leader();
         match self.leadership.duty(self.now) {
             Duty::None => {}
-            Duty::Beat => {
-                let (id, term) = (self.settings.id.clone(), self.leadership.term());
-                self.emit(Effect::Beat(Beat { id, term, position: self.world().position() }));
-            }
+            Duty::Beat => self.emit(Effect::Beat(self.beat(false))),
             Duty::Campaign(term) => self.campaign(term),
         }
         if self.leads() {
             self.tick_leading();
         }
+    }
+
+    fn beat(&self, steps_down: bool) -> Beat {
+        let (id, term) = (self.settings.id.clone(), self.leadership.term());
+        Beat { id, term, position: self.world().position(), steps_down }
+    }
+
+    /// Returns the last beat of a leader that stops, by which a standby takes over at once. `None` if this BBS doesn't lead.
+    #[must_use]
+    pub fn last_beat(&self) -> Option<Beat> {
+        self.standing().leads.then(|| self.beat(true))
     }
 
     /// Has it written that this BBS leads; in a journal without a cluster, that one is founded.
@@ -72,12 +83,24 @@ impl Bbs {
         self.look_at_cells();
     }
 
-    fn converge_due(&mut self, due: Vec<projections::Due>) {
+    fn converge_due(&mut self, due: Vec<Due>) {
         for due in due {
+            if self.awaits_reports(&due) {
+                continue;
+            }
             if self.convergence.queue_unless_in_flight(&due) {
                 self.enqueue_own(AggregateCommand::converge(due));
             }
         }
+    }
+
+    /// Returns `true` if a launch would be skipped because of an earlier task that may have ended while no BBS led.
+    fn awaits_reports(&self, due: &Due) -> bool {
+        let Due::Periodic(guid) = due else { return false };
+        let known = self.world().periodic(guid).and_then(|known| known.desired.as_ref());
+        self.now < self.reports_until
+            && known.is_some_and(|desired| desired.overlap == Overlap::Skipped)
+            && self.world().launched_by(guid).any(Task::is_live)
     }
 
     /// A COMPLETED task is marked RESOLVING first; one that is RESOLVING already is called again.

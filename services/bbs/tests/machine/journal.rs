@@ -176,7 +176,12 @@ fn forged_beats_hold_back_no_takeover_for_longer_than_an_election() {
         scene.bbs[0] = None;
         let since = scene.now;
         while !scene.bbs(1).leads() && scene.now.since(since) < Duration::from_secs(60) {
-            let beat = Beat { id: ServiceId::new("forged").unwrap(), term, position: Position(1) };
+            let beat = Beat {
+                id: ServiceId::new("forged").unwrap(),
+                term,
+                position: Position(1),
+                steps_down: false,
+            };
             scene.input(1, bbs::Input::Beat(beat));
             scene.pass(Duration::from_millis(100));
         }

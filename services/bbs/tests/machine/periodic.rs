@@ -123,3 +123,29 @@ fn a_launch_that_waits_follows_the_end_of_the_one_before_at_once() {
     scene.pass(MINUTE * 3);
     assert_eq!(launches(&scene).len(), 2, "it is paused");
 }
+
+#[test]
+fn launch_after_an_outage_waits_for_the_report_that_the_task_before_ended() {
+    for is_reported in [true, false] {
+        let mut scene = scene(1, Overlap::Skipped);
+        scene.pass(MINUTE);
+        let [(_, _, first)] = &launches(&scene)[..] else { panic!("{:?}", launches(&scene)) };
+        let first = first.clone();
+        scene.bbs[0] = None;
+        scene.pass(MINUTE * 5);
+        scene.restart(0);
+        while !scene.bbs(0).leads() {
+            scene.pass(Duration::from_millis(100));
+        }
+        assert_eq!(launches(&scene).len(), 1);
+        if is_reported {
+            scene.pass(Duration::from_millis(900));
+            scene.client(0, ClientCommand::TaskCancel { task_guid: first });
+        }
+        scene.pass(Duration::from_secs(3));
+        let reasons: Vec<LaunchReason> =
+            launches(&scene).into_iter().skip(1).map(|(_, why, _)| why).collect();
+        let expected = if is_reported { &[LaunchReason::CatchUp][..] } else { &[] };
+        assert_eq!(reasons, expected, "reported: {is_reported}");
+    }
+}

@@ -95,6 +95,10 @@ async fn run_machine(
     let act = |effect| perform(effect, &services, &inputs);
     let beside = (|standing| beating.say(standing), AuctioneerOnlooker(watch));
     drive(&mut machine, &mut receiver, ends, act, beside).await;
+    if let Some(beat) = machine.last_beat() {
+        let (services, beats) = &*services;
+        beats.step_down(services, &beat).await;
+    }
     follower.abort();
     let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)

@@ -58,6 +58,9 @@ const PROBE: Duration = Duration::from_secs(2);
 
 /// So long after this BBS stopped a beat is no longer from somebody who is about to stop as well.
 const OTHERS_STOP: Duration = Duration::from_secs(1);
+/// How long a BBS that stops waits for the log to have what it decided, and how often it looks.
+const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE_LOOK: Duration = Duration::from_millis(5);
 /// A leader that was heard so lately still leads.
 const LEADS: Duration = Duration::from_secs(2);
 
@@ -275,7 +278,7 @@ async fn run_machine(
         followed: watch::Sender::new(position),
         followed_bytes: AtomicU64::new(0),
         last_on: Mutex::new(last_on),
-        decides: ends.child_token(),
+        decides: CancellationToken::new(),
         ends,
         fatal: Mutex::new(None),
         stopped: OnceLock::new(),
@@ -290,6 +293,7 @@ async fn run_machine(
     }
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let watching = tokio::spawn(Arc::clone(&driver).watch_connection());
+    let settling = tokio::spawn(Arc::clone(&driver).settle());
     answer_beside(&driver, refused, (fed, folded));
     let watch = Arc::clone(&driver.watch);
     watch.drives(&driver);
@@ -302,8 +306,12 @@ async fn run_machine(
     )
     .await;
     watch.rests();
+    if let Some(beat) = machine.last_beat() {
+        driver.beats.step_down(&driver.services, &beat).await;
+    }
     follower.abort();
     watching.abort();
+    settling.abort();
     end(&driver, machine, known, stop).await
 }
 
@@ -711,6 +719,20 @@ impl Driver {
         } else {
             tracing::info!("this BBS does not lead");
         }
+    }
+
+    /// Once this BBS is told to stop it takes nothing more, and its machine goes on until the log has what was decided.
+    async fn settle(self: Arc<Self>) {
+        self.ends.cancelled().await;
+        let settled = async {
+            while self.watch.decides() {
+                tokio::time::sleep(SETTLE_LOOK).await;
+            }
+        };
+        if tokio::time::timeout(SETTLE, settled).await.is_err() {
+            tracing::warn!("stopped before the log had all that was decided");
+        }
+        self.decides.cancel();
     }
 
     /// Asks the machine on behalf of somebody who asked for more than it knows.

@@ -36,6 +36,12 @@ impl LeaderBeats {
         }
     }
 
+    /// Tells standbys that the leader stops, so that one of them takes over at once.
+    pub(super) async fn step_down(&self, services: &Services, beat: &Beat) {
+        services.tell(&BusSubject::Beat(self.role).to_string(), beat).await;
+        services.bus().flush().await;
+    }
+
     /// How often it beat in this term.
     fn count(&self, term: u64) -> u32 {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

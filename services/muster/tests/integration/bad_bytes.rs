@@ -143,7 +143,7 @@ fn between_services() -> [Line; 15] {
     let perform = Perform { id: PerformId::default(), work: vec![work] };
     let stop = Stop { term: 0, containers: vec![(task("x"), instance())] };
     let read_logs = json!({"id": instance()});
-    let beat = Beat { id: me.clone(), term: 0, position: Position(1) };
+    let beat = Beat { id: me.clone(), term: 0, position: Position(1), steps_down: false };
     let alive = Alive {
         id: me.clone(),
         role: schemas::cluster::Role::Bbs,

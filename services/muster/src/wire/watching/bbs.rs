@@ -143,6 +143,11 @@ impl BbsWatch {
         self.callbacks[outcome].add();
     }
 
+    /// Returns `true` while commands wait for its machine, or entries for the journal.
+    pub(in crate::wire) fn decides(&self) -> bool {
+        lock(&self.gauges).is_some_and(|gauges| gauges.commands_waiting + gauges.entries_in_flight > 0)
+    }
+
     fn position(&self) -> Position {
         lock(&self.gauges).map_or(Position(0), |gauges| gauges.standing.position)
     }
