@@ -168,6 +168,11 @@ impl Folder {
         self.pipe("orders", OFlags::RDWR)
     }
 
+    /// Tells the shim that the spec is written.
+    pub(crate) fn order_start(&self) -> io::Result<()> {
+        File::from(self.pipe("orders", OFlags::WRONLY)?).write_all(b"g")
+    }
+
     /// Asks the shim to stop its container. A shim that is gone has nothing to stop, and a pipe that is full holds the
     /// order many times: both are fine.
     pub(crate) fn order_stop(&self) -> io::Result<()> {

@@ -25,4 +25,4 @@ pub mod limits;
 mod machine;
 pub mod reconcile;
 
-pub use machine::{ContainerCounts, Effect, Input, Level, Rep, Settings};
+pub use machine::{ContainerCounts, Effect, Input, Level, Rep, Settings, Unprepared};

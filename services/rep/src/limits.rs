@@ -17,6 +17,10 @@ pub const SELF_TEST: Duration = Duration::from_secs(10 * 60);
 pub const COALESCE: Duration = Duration::from_millis(200);
 /// How soon a failed self-test is tried again.
 pub const SELF_TEST_RETRY: Duration = Duration::from_secs(30);
+/// How soon a failed self-test is tried again after a container could not be created.
+pub const SELF_TEST_QUICK: Duration = Duration::from_secs(1);
+/// How long an auctioneer's answer waits for containers that are being prepared. Shorter than the auctioneer waits.
+pub const PREPARATION_ANSWER: Duration = Duration::from_secs(1);
 /// Self-tests that must fail in a row before the cell calls itself unhealthy.
 pub const SELF_TEST_FAILURES: u32 = 3;
 /// How long a reservation may wait to be claimed.
@@ -27,6 +31,8 @@ pub const CONFIRM: Duration = Duration::from_secs(1);
 pub const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 /// How long an evacuation whose time is over may take to put the records straight.
 pub const CLOSING: Duration = Duration::from_secs(30);
+/// Time after an election within which all cells report what they postponed.
+pub const ELECTED_SPREAD: Duration = Duration::from_secs(1);
 /// Messages with reports that wait for an answer at once; further reports wait for a place.
 pub const REPORTS_IN_FLIGHT: usize = 8;
 /// Questions for records that wait for an answer at once; further ones wait for a place.

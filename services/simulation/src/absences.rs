@@ -54,6 +54,7 @@ const fn absence(act: &Act) -> Option<Duration> {
         | Act::Clock { .. }
         | Act::Slow { .. }
         | Act::Sick { .. }
+        | Act::Full { .. }
         | Act::Malformed
         | Act::PowerCut { .. } => None,
     }

@@ -7,7 +7,7 @@ use projections::reader::{self, Read};
 use schemas::Refusal;
 use schemas::container::{Container, Epoch};
 use schemas::message::{Envelope, Heartbeat, Performed, Reported};
-use schemas::names::{ClientName, Domain, EntryId, TaskGuid};
+use schemas::names::{ClientName, Domain, EntryId, InstanceGuid, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
@@ -49,6 +49,7 @@ pub(super) enum Arrived {
     Container(Container),
     Containers(Vec<Container>),
     SelfTested(Result<(), String>),
+    Prepared(Vec<(InstanceGuid, Result<(), rep::Unprepared>)>),
     Called {
         task: TaskGuid,
         epoch: Epoch,
@@ -90,6 +91,7 @@ impl Arrived {
             | Self::Container(_)
             | Self::Containers(_)
             | Self::SelfTested(_)
+            | Self::Prepared(_)
             | Self::Turn => {
                 return None;
             }
@@ -127,6 +129,7 @@ impl Arrived {
             | Self::Container(_)
             | Self::Containers(_)
             | Self::SelfTested(_)
+            | Self::Prepared(_)
             | Self::Called { .. }
             | Self::Disconnected
             | Self::Reconnected
@@ -162,6 +165,7 @@ impl Arrived {
             Self::Container(container) => I::Container(container),
             Self::Containers(list) => I::Containers(list),
             Self::SelfTested(result) => I::SelfTested(result),
+            Self::Prepared(results) => I::Prepared(results),
             Self::Tick => I::Tick,
             Self::Recorded(..)
             | Self::CaughtUp

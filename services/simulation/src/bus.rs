@@ -215,8 +215,8 @@ impl Cluster {
         if let Kind::Client(domain, noun, verb) = &kind {
             return self.command(node, requester, (domain, noun, verb), &bytes);
         }
-        if let (Kind::Perform, Some(requester)) = (&kind, requester) {
-            self.checkers.given(requester, must(&bytes));
+        if let (Kind::Perform, Some(requester), Some(rep)) = (&kind, requester, self.life(node)) {
+            self.checkers.given(rep, requester, must(&bytes), self.now);
         }
         if let (Kind::Evacuate, Some(requester)) = (&kind, requester) {
             self.checkers.told_to_evacuate(requester, must(&bytes));

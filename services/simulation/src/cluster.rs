@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rep::reconcile::Row;
 use schemas::Timestamp;
 use schemas::container::{Container, Epoch};
-use schemas::names::{CellId, EntryId, TaskGuid};
+use schemas::names::{CellId, EntryId, InstanceGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use scripted::Scripted;
 
@@ -66,6 +66,7 @@ pub(super) enum NodeEvent {
     Container(Container),
     Containers(Vec<Container>),
     SelfTested(Result<(), String>),
+    Prepared(Vec<(InstanceGuid, Result<(), rep::Unprepared>)>),
     Called {
         task: TaskGuid,
         epoch: Epoch,
@@ -154,6 +155,8 @@ pub struct Cluster {
     pub(super) news: BTreeMap<usize, Timestamp>,
     /// Until then a cell can't make containers.
     pub(super) sick_until: BTreeMap<usize, Timestamp>,
+    /// Cells whose executor can't prepare containers, and until when.
+    pub(super) full_until: BTreeMap<usize, Timestamp>,
     /// Until then somebody disturbed the BBSs, the journal, or the way between them.
     pub(super) troubled_until: Timestamp,
     /// When a BBS was last seen to lead.
@@ -224,6 +227,7 @@ fn clock_slack(plan: &Plan) -> Duration {
         | Act::Unheard { .. }
         | Act::Slow { .. }
         | Act::Sick { .. }
+        | Act::Full { .. }
         | Act::Malformed
         | Act::PowerCut { .. } => 0,
     });
@@ -297,6 +301,7 @@ impl Cluster {
             slow: BTreeMap::new(),
             news: BTreeMap::new(),
             sick_until: BTreeMap::new(),
+            full_until: BTreeMap::new(),
             troubled_until: START,
             led_at: START,
             gone: BTreeSet::new(),
@@ -405,6 +410,7 @@ impl Cluster {
             NodeEvent::Answer { token, bytes } => self.answered(node, token, bytes),
             NodeEvent::Container(container) => self.input(node, Arrived::Container(container)),
             NodeEvent::Containers(list) => self.input(node, Arrived::Containers(list)),
+            NodeEvent::Prepared(results) => self.input(node, Arrived::Prepared(results)),
             NodeEvent::SelfTested(result) => self.input(node, Arrived::SelfTested(result)),
             NodeEvent::Called { task, epoch, called } => self.called(node, task, epoch, called),
             NodeEvent::Disconnected => self.input(node, Arrived::Disconnected),

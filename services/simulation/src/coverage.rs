@@ -59,6 +59,7 @@ situations! {
     ClockStepped "a clock is set forward or back",
     Slow "a rep hears late of its containers",
     CreationFailed "a container can't be made",
+    PreparationFailed "a container can't be prepared, and its work is refused",
     KilledBetween "a service is killed between two effects",
     Malformed "bytes that are no valid entry are in the log",
     PowerCut "the journal's machines lose power",

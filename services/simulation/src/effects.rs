@@ -113,7 +113,8 @@ impl Cluster {
         let term = |leader: &Option<Leader>| leader.as_ref().map_or(0, |leader| leader.term);
         let highest = term(&cluster.bbs).max(term(&cluster.auctioneer));
         let ahead = if self.chaos.chance(500) { 1 } else { self.chaos.below(1_000) };
-        let beat = Beat { id: forger(), term: highest + ahead, position: self.journal.end() };
+        let steps_down = self.chaos.chance(300);
+        let beat = Beat { id: forger(), term: highest + ahead, position: self.journal.end(), steps_down };
         self.inject("beats in terms in which nobody was elected");
         self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
     }
@@ -208,6 +209,8 @@ impl Cluster {
                 let to = self.any_bbs();
                 self.ask(to, about(About::Records(id)), Kind::Records, bytes_of(&records));
             }
+            E::Prepare(recipes) => self.prepare_containers(me, cell, &recipes),
+            E::Discard(_) => {}
             E::Run(recipe) => self.run_container(node, cell, &recipe),
             E::Stop(guid) => {
                 self.tell(|| format!("{node} stops {guid}"));
@@ -231,7 +234,7 @@ impl Cluster {
                 self.schedule_for(at, me, NodeEvent::Containers(list));
             }
             E::SelfTest => {
-                let sick = self.is_sick(cell) || self.chaos.chance(self.faults.sick);
+                let sick = self.is_sick(cell) || self.is_full(cell) || self.chaos.chance(self.faults.sick);
                 if sick {
                     self.inject("self-tests that fail");
                 }
@@ -249,6 +252,20 @@ impl Cluster {
             }
             E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),
         }
+    }
+
+    fn prepare_containers(&mut self, me: Life, cell: usize, recipes: &[Recipe]) {
+        let results = recipes.iter().map(|recipe| (recipe.instance_guid, self.prepare(cell))).collect();
+        let at = self.delay();
+        self.schedule_for(at, me, NodeEvent::Prepared(results));
+    }
+
+    fn prepare(&mut self, cell: usize) -> Result<(), rep::Unprepared> {
+        if !self.is_full(cell) && !self.chaos.chance(self.faults.unprepared) {
+            return Ok(());
+        }
+        self.saw(Situation::PreparationFailed);
+        Err(rep::Unprepared { reason: "no container can be prepared".into(), is_fault: true })
     }
 
     fn run_container(&mut self, node: Node, cell: usize, recipe: &Recipe) {

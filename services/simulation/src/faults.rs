@@ -72,6 +72,8 @@ faults! {
     order_lost: 0,
     /// The executor can't make a container.
     create_failed: 0,
+    /// The executor can't prepare a container.
+    unprepared: 0,
     /// Somebody reads rows.
     read: 0,
     /// The greatest difference between a node's clock and the true time, in milliseconds.
@@ -104,6 +106,7 @@ impl Faults {
             reused: at_times(rng, 300),
             order_lost: at_times(rng, 50),
             create_failed: at_times(rng, 50),
+            unprepared: at_times(rng, 50),
             spoiled: at_times(rng, 400),
             read: 40,
             planned: 0,
@@ -137,6 +140,7 @@ pub struct Rates {
     clock: u64,
     slow: u64,
     sick: u64,
+    full: u64,
     malformed: u64,
     power: u64,
     evacuated: u64,
@@ -158,6 +162,7 @@ impl Rates {
         clock: 0,
         slow: 0,
         sick: 0,
+        full: 0,
         malformed: 0,
         power: 0,
         evacuated: 0,
@@ -180,6 +185,7 @@ impl Rates {
             clock: at_times(rng, 10),
             slow: at_times(rng, 20),
             sick: at_times(rng, 15),
+            full: at_times(rng, 15),
             malformed: at_times(rng, 30),
             power: at_times(rng, 20),
             evacuated: at_times(rng, 80),
@@ -240,6 +246,9 @@ impl Rates {
         }
         if rng.chance(self.sick / 5) {
             acts.push(Act::Sick { cell, time: rng.millis(5_000, 40_000) });
+        }
+        if rng.chance(self.full / 5) {
+            acts.push(Act::Full { cell, time: rng.millis(5_000, 40_000) });
         }
     }
 
@@ -350,6 +359,9 @@ impl Cluster {
             Act::Sick { cell, time } => {
                 self.sick_until.insert(cell, self.now + time);
             }
+            Act::Full { cell, time } => {
+                self.full_until.insert(cell, self.now + time);
+            }
             Act::Malformed => self.write_malformed(),
             Act::PowerCut { unsynced } => self.cut_power(unsynced),
         }
@@ -392,6 +404,11 @@ impl Cluster {
 
     pub(super) fn is_sick(&self, cell: usize) -> bool {
         self.sick_until.get(&cell).is_some_and(|until| *until > self.now)
+    }
+
+    /// Whether the executor of a cell can't prepare containers.
+    pub(super) fn is_full(&self, cell: usize) -> bool {
+        self.full_until.get(&cell).is_some_and(|until| *until > self.now)
     }
 
     /// When a cell's rep hears what is there to hear of its containers now; never before what it hears already.
@@ -447,7 +464,8 @@ impl Cluster {
             | Act::Unheard { .. }
             | Act::Clock { .. }
             | Act::Slow { .. }
-            | Act::Sick { .. } => return,
+            | Act::Sick { .. }
+            | Act::Full { .. } => return,
         };
         self.trouble(time);
     }
@@ -473,6 +491,7 @@ impl Cluster {
         self.parted.clear();
         self.slow.clear();
         self.sick_until.clear();
+        self.full_until.clear();
         for node in self.all_nodes() {
             let now = self.now;
             let place = self.place_mut(node);

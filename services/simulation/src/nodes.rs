@@ -704,6 +704,7 @@ impl Cluster {
             | Arrived::Container(_)
             | Arrived::Containers(_)
             | Arrived::SelfTested(_)
+            | Arrived::Prepared(_)
             | Arrived::Called { .. }
             | Arrived::Disconnected
             | Arrived::Reconnected

@@ -159,6 +159,13 @@ pub enum Act {
         /// For how long.
         time: Duration,
     },
+    /// A cell can't prepare containers, so that its rep refuses work; its self-test says so.
+    Full {
+        /// Which.
+        cell: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// Somebody writes bytes into the log that are no valid entry.
     Malformed,
     /// All machines of the journal lose power at once. If it does not sync, the last entries are gone.
@@ -195,6 +202,7 @@ impl Act {
             Self::Clock { .. } => "steps of a clock",
             Self::Slow { .. } => "slow cells",
             Self::Sick { .. } => "cells that can't make containers",
+            Self::Full { .. } => "cells that can't prepare containers",
             Self::Malformed => "corrupt entries",
             Self::PowerCut { .. } => "power cuts",
         }

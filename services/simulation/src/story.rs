@@ -61,6 +61,7 @@
 //! | `journal dark for 6s`, `power cut [losing 3]`, `malformed entry` | it answers nobody; its machines lose power; bytes that are no valid entry |
 //! | `clock of bbs-1 +30s` | is set forward, or back |
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
+//! | `full c1 for 60s` | its executor can't prepare containers: its rep refuses work |
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
 //! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=...`, `priority=80`. Behind every request of

@@ -12,7 +12,7 @@ use schemas::isolation::Isolation;
 use schemas::names::Domain;
 
 use super::{Executor, Isolate, Settings};
-use crate::cgroup::Limiter;
+use crate::cgroup::{Limiter, Limits};
 use crate::ids::Ids;
 use crate::image::Images;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
@@ -158,9 +158,14 @@ impl Isolating {
         Ok((tree, image.first_id))
     }
 
+    /// The groups that limit a container, whether they are made or not; none for one that isn't isolated.
+    pub(super) fn limits(&self, name: &str, group: Option<&Path>) -> Limits {
+        self.found().map(|_| self.limiter.of(name, group)).unwrap_or_default()
+    }
+
     /// Makes what limits a container. Does nothing for one that isn't isolated.
-    pub(super) fn limit(&self, recipe: &Recipe, plan: Option<&Plan>, group: Option<&Path>) -> io::Result<()> {
-        let Some(_) = plan else { return Ok(()) };
+    pub(super) fn limit(&self, recipe: &Recipe, group: Option<&Path>) -> io::Result<()> {
+        let Some(_) = self.found() else { return Ok(()) };
         let name = recipe.instance_guid.to_string();
         self.limiter.make(&name, group, recipe.resources.memory_mb, recipe.cpu_weight)
     }

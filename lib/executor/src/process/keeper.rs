@@ -1,5 +1,6 @@
 //! The keeper of one container: creates it or adopts it, watches its shim, settles its end, removes it.
 
+use std::fs;
 use std::future::pending;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -19,12 +20,13 @@ use schemas::names::InstanceGuid;
 
 use super::carrier::{self, Carrier};
 use super::is_trial;
-use super::link::{self, Link, Started};
+use super::link::{Link, Started};
+use super::prepare::{PrepareError, Prepared, check_room, prepare, remove_groups};
 use super::shared::{Order, Shared, blocking};
-use crate::cgroup::{self, Cgroups};
+use crate::cgroup::{self, Cgroups, Limits};
 use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::isolation::Plan;
-use crate::{clock, host, opened, processes};
+use crate::{clock, host, processes};
 
 /// How much longer than the grace period a shim may take to stop its container. Then it is killed itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -35,6 +37,8 @@ const SWEEP_LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time for which a container stays listed while its folder is removed.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
+/// What the reason of a container begins with that could not be created.
+pub(super) const NOT_CREATED: &str = "failed to create container";
 
 /// How a keeper comes to its container.
 pub(super) enum Begin {
@@ -58,6 +62,8 @@ pub(super) struct Keeper {
     folder: Folder,
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
+    /// What limits it beside its control group.
+    limits: Limits,
     /// How it is kept apart, if it is.
     plan: Option<Box<Plan>>,
     /// Whether its monitor is known to fail, or to succeed.
@@ -83,6 +89,7 @@ impl Keeper {
             folder,
             ports,
             cgroup: None,
+            limits: Limits::default(),
             plan: None,
             failing: None,
             orders,
@@ -96,6 +103,7 @@ impl Keeper {
         let link = match begin {
             Begin::Create(recipe) => self.create(*recipe).await,
             Begin::Adopt { link, cgroup, plan } => {
+                self.limits = plan.as_ref().map(|plan| plan.limits.clone()).unwrap_or_default();
                 (self.cgroup, self.plan) = (cgroup, plan);
                 link
             }
@@ -112,7 +120,10 @@ impl Keeper {
         }
         let (shared, guid, folder) = (Arc::clone(&self.shared), self.guid, self.folder.clone());
         let (cgroup, plan) = (self.cgroup.take(), self.plan.take());
-        let left = blocking(move || leave(&shared, guid, &folder, cgroup.as_deref(), plan.as_deref())).await;
+        let limits = std::mem::take(&mut self.limits);
+        let left =
+            blocking(move || leave(&shared, guid, &folder, (cgroup.as_deref(), &limits), plan.as_deref()));
+        let left = left.await;
         if let Some(left) = left {
             let trash = Arc::clone(&self.shared.trash);
             // The container is not kept waiting for a disk that takes long: the removal goes on.
@@ -147,21 +158,26 @@ impl Keeper {
     async fn create(&mut self, recipe: Recipe) -> Option<Link> {
         let shared = Arc::clone(&self.shared);
         let permit = shared.creating.acquire().await.expect("the semaphore is never closed");
+        let prepared = self.shared.preparations.take(self.guid);
+        let (shared, folder) = (Arc::clone(&self.shared), self.folder.clone());
         if self.order() > Order::Run {
+            if let Some(prepared) = prepared {
+                blocking(move || prepared.undo(&shared)).await;
+            }
             return None;
         }
-        let (shared, folder) = (Arc::clone(&self.shared), self.folder.clone());
-        let made = blocking(move || create(&shared, &folder, recipe)).await;
+        let made = blocking(move || {
+            let prepared = prepared.map_or_else(|| prepare(&shared, &recipe), Ok)?;
+            Ok(create(&shared, &folder, prepared, recipe))
+        });
+        let made: Result<Made, PrepareError> = made.await;
         drop(permit);
-        (self.ports, self.cgroup, self.plan) = (made.ports, made.cgroup, made.plan);
-        self.listener = made.listener;
-        match made.started.and_then(Started::link) {
-            Ok(link) => Some(link),
-            Err(error) => {
-                self.trouble = Some(format!("failed to create container: {error}"));
-                None
-            }
-        }
+        let linked = made.map_err(|error| error.to_string()).and_then(|made| {
+            (self.ports, self.cgroup, self.limits) = (made.ports, made.cgroup, made.limits);
+            (self.plan, self.listener) = (made.plan, made.listener);
+            made.started.and_then(Started::link).map_err(|error| error.to_string())
+        });
+        linked.map_err(|why| self.trouble = Some(format!("{NOT_CREATED}: {why}"))).ok()
     }
 
     /// Tells what the shim says, and passes orders to it, until it is gone.
@@ -258,16 +274,25 @@ impl Keeper {
     }
 
     fn end_of_shim(&self) -> String {
-        if self.plan.as_ref().is_some_and(|plan| plan.limits.kills() > 0) {
+        if self.limits.kills() > 0 {
             // Who is not root can't spare the shim: the kernel ends it with its programs.
             let memory_mb = self.folder.spec().map_or(0, |spec| spec.recipe.resources.memory_mb);
             return cgroup::out_of_memory(memory_mb);
         }
         let complaint = self.folder.last_complaint();
         match complaint.as_str() {
-            "" => "the shim of the container ended unexpectedly".to_owned(),
+            "" => match self.check_folder() {
+                Ok(()) => "the shim of the container ended unexpectedly".to_owned(),
+                Err(error) => format!("the shim of the container ended unexpectedly: {error}"),
+            },
             complaint => format!("the shim of the container ended unexpectedly: {complaint}"),
         }
+    }
+
+    /// Checks that a shim could write to the folder of this container.
+    fn check_folder(&self) -> io::Result<()> {
+        check_room(&self.shared.settings.data)?;
+        fs::metadata(self.folder.path()).map(drop)
     }
 
     /// Kills every process that is in the control group of this container or carries its mark, until there is none.
@@ -340,29 +365,21 @@ async fn ordered(orders: &mut watch::Receiver<Order>) {
 struct Made {
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
+    limits: Limits,
     plan: Option<Box<Plan>>,
     listener: Option<UnixListener>,
     started: io::Result<Started>,
 }
 
-/// Makes a container: its folder, its ports, its control group, its shim. What it took is returned even if it failed,
-/// and its spec is written if it can be, so that a later executor finds how it ended.
-fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
+/// Creates a prepared container: writes its spec and has its shim go on. The spec is written even if the recipe can't be run
+/// here, if it can be, so that a later executor finds how it ended.
+fn create(shared: &Shared, folder: &Folder, prepared: Prepared, recipe: Recipe) -> Made {
     let settings = &shared.settings;
-    let opened = opened::for_shim(&recipe, &settings.keys);
-    let marker = recipe.instance_guid.to_string();
-    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
-    let (plan, opened) = match shared.isolating.plan(settings, &shared.trash, &recipe, cgroup.as_deref()) {
-        Ok(plan) => (plan, opened),
+    let Prepared { ports, cgroup, limits, listener, shim, .. } = prepared;
+    let planned = shared.isolating.plan(settings, &shared.trash, &recipe, cgroup.as_deref());
+    let (plan, planned) = match planned {
+        Ok(plan) => (plan, Ok(())),
         Err(error) => (None, Err(error)),
-    };
-    let taken = opened.and_then(|opened| {
-        let ports = shared.ports().take(&recipe.ports).map_err(io::Error::other)?;
-        Ok((ports, opened))
-    });
-    let (ports, opened) = match taken {
-        Ok((ports, opened)) => (ports, Ok(opened)),
-        Err(error) => (vec![], Err(error)),
     };
     let weighed = match &plan {
         Some(plan) => plan.has(Wall::Cpu),
@@ -381,28 +398,13 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
         unhealthy_monitoring_interval: settings.unhealthy_monitoring_interval,
         healthy_monitoring_interval: settings.healthy_monitoring_interval,
     };
-    let mut listener = None;
-    let started = folder.make().and_then(|()| folder.write_spec(&spec)).and(opened).and_then(|opened| {
-        // Before its shim, which may ask at once.
-        listener = carrier::listen(folder, &spec.recipe)?;
-        // Only now: what is made before the spec is written nobody would find again.
-        if let Some(group) = &cgroup {
-            make_group(shared, spec.recipe.instance_guid, group, spec.recipe.cpu_weight);
-        }
-        shared.isolating.limit(&spec.recipe, spec.plan.as_ref(), cgroup.as_deref())?;
-        link::start(&settings.shim, folder, &marker, opened)
-    });
-    Made { ports, cgroup, plan: spec.plan.map(Box::new), listener, started }
-}
-
-/// Makes the control group of a container. One that can't be made is missed by the shim: then the container is without.
-fn make_group(shared: &Shared, guid: InstanceGuid, group: &Path, cpu_weight: u32) {
-    let Some(cgroups) = &shared.cgroups else { return };
-    let made = cgroups.make(group);
-    let made = if cgroups.weighs() { made.and_then(|()| cgroup::weigh(group, cpu_weight)) } else { made };
-    if let Err(error) = made {
-        tracing::warn!(container = %guid, %error, "cannot make the control group of a container");
-    }
+    let written = folder.write_spec(&spec).and(planned);
+    let started = match (written, shim) {
+        (Ok(()), shim) => shim.and_then(|shim| shim.go(folder)),
+        (Err(error), Ok(shim)) => shim.end().and(Err(error)),
+        (Err(error), Err(_)) => Err(error),
+    };
+    Made { ports, cgroup, limits, plan: spec.plan.map(Box::new), listener, started }
 }
 
 /// Removes what a container left, apart from its log. Returns its folder in the trash.
@@ -410,24 +412,12 @@ fn leave(
     shared: &Shared,
     guid: InstanceGuid,
     folder: &Folder,
-    cgroup: Option<&Path>,
+    (cgroup, limits): (Option<&Path>, &Limits),
     plan: Option<&Plan>,
 ) -> Option<PathBuf> {
     let settings = &shared.settings;
-    if let Some(cgroup) = cgroup
-        && let Err(error) = cgroup::remove(cgroup)
-    {
-        tracing::warn!(container = %guid, %error, "cannot remove the control group of a container");
-    }
-    if let Some(plan) = plan
-        && let Err(error) = plan.limits.remove()
-    {
-        tracing::warn!(container = %guid, %error, "cannot remove the groups that limited a container");
-    }
+    remove_groups(shared, guid, cgroup, limits);
     shared.isolating.release(plan);
-    if let Some(cgroups) = &shared.cgroups {
-        cgroups.remove_base();
-    }
     if !is_trial(&settings.cell_id, guid)
         && let Err(error) = shared.ended.keep(guid, &folder.log(), clock::wall())
     {

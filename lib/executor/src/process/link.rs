@@ -32,7 +32,8 @@ pub(super) struct Link {
     child: Option<Child>,
 }
 
-/// Starts the shim of a container, with the secrets that were opened for it. It has its ends of both pipes from birth, so
+/// Starts the shim of a container, with the secrets that were opened for it. It waits for [`Started::go`], and ends with
+/// this program until then. It has its ends of both pipes from birth, so
 /// whoever opens the folder later sees at once whether it is alive.
 pub(super) fn start(
     shim: &[OsString],
@@ -66,6 +67,20 @@ fn may_have_huge_pages() -> bool {
 }
 
 impl Started {
+    /// Has the shim go on: the spec of its container is written.
+    pub(super) fn go(self, folder: &Folder) -> io::Result<Self> {
+        match folder.order_start() {
+            Ok(()) => Ok(self),
+            Err(error) => self.end().and(Err(error)),
+        }
+    }
+
+    /// Ends a shim that was not told to go on.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
     /// Begins to watch it.
     pub(super) fn link(self) -> io::Result<Link> {
         Ok(Link { events: Receiver::from_owned_fd(self.events)?, child: Some(self.child) })

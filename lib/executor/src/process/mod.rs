@@ -22,10 +22,11 @@ mod link;
 mod logs;
 mod open;
 mod ports;
+mod prepare;
 mod shared;
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,6 +55,7 @@ pub use exec::{ExecError, ExecInput, ExecOutput, Said};
 pub use files::FilesError;
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
+pub use prepare::PrepareError;
 
 pub(crate) use ports::fnv;
 
@@ -235,6 +237,58 @@ impl Executor {
         self.shared.list()
     }
 
+    /// Prepares a container: takes what its creation needs of the host, and runs nothing of its recipe. Until it is run or
+    /// discarded it is not listed. A guid that is prepared must not be prepared again.
+    ///
+    /// # Errors
+    /// `PrepareError` if this cell can't create it. Then nothing of it is left.
+    pub fn prepare(
+        &self,
+        recipe: Recipe,
+    ) -> impl Future<Output = Result<(), PrepareError>> + Send + 'static + use<> {
+        let (shared, guid) = (Arc::clone(&self.shared), recipe.instance_guid);
+        shared.preparations.begin(guid);
+        async move {
+            let permit = shared.creating.acquire().await.expect("the semaphore is never closed");
+            if !shared.preparations.is_wanted(guid) {
+                return Err(PrepareError::Discarded);
+            }
+            let preparing = Arc::clone(&shared);
+            let kept = blocking(move || {
+                let prepared = prepare::prepare(&preparing, &recipe)?;
+                match preparing.preparations.finish(prepared) {
+                    None => Ok(()),
+                    Some(unwanted) => {
+                        unwanted.undo(&preparing);
+                        Err(PrepareError::Discarded)
+                    }
+                }
+            });
+            let kept = kept.await;
+            drop(permit);
+            if kept.is_err() {
+                shared.preparations.take(guid);
+            }
+            kept
+        }
+    }
+
+    /// Gives back what was taken for a container that is not run.
+    pub fn discard(&self, guid: InstanceGuid) {
+        if let Some(prepared) = self.shared.preparations.take(guid) {
+            let shared = Arc::clone(&self.shared);
+            self.spawn(async move { blocking(move || prepared.undo(&shared)).await });
+        }
+    }
+
+    /// The same of every container that is prepared.
+    pub fn discard_all(&self) {
+        for prepared in self.shared.preparations.take_all() {
+            let shared = Arc::clone(&self.shared);
+            self.spawn(async move { blocking(move || prepared.undo(&shared)).await });
+        }
+    }
+
     /// Creates a container and runs its recipe. It is INITIALIZING at once, then CREATED, RUNNING and COMPLETED; one
     /// that can't be created is COMPLETED with the reason. A guid that exists already is left as it is.
     pub fn run(&self, recipe: Recipe) {
@@ -352,6 +406,10 @@ impl Executor {
 
     /// Deletes every container, and waits until they are gone.
     pub async fn end_all(&self) {
+        for prepared in self.shared.preparations.take_all() {
+            let shared = Arc::clone(&self.shared);
+            blocking(move || prepared.undo(&shared)).await;
+        }
         for guid in self.shared.guids() {
             self.delete(guid);
         }
@@ -389,6 +447,11 @@ impl Executor {
         }
         tasks.spawn_on(task, &self.runtime);
     }
+}
+
+/// An error of a control group, which says so.
+fn cgroup_failure(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot make the control group: {error}"))
 }
 
 const fn is_completed(state: &ContainerState) -> bool {

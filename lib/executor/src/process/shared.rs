@@ -13,6 +13,7 @@ use super::Settings;
 use super::ended::Ended;
 use super::isolating::Isolating;
 use super::ports::Ports;
+use super::prepare::Preparations;
 use crate::cgroup::Cgroups;
 use crate::folder::Folder;
 use crate::trash::Trash;
@@ -44,6 +45,8 @@ pub(super) struct Shared {
     pub(super) isolating: Isolating,
     /// What is fetched, kept and sent, once that was asked for.
     pub(super) store: OnceCell<Store>,
+    /// Containers that may be run next.
+    pub(super) preparations: Preparations,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
     /// Woken when there is something to announce.
@@ -96,6 +99,7 @@ impl Shared {
             cgroups,
             isolating,
             store: OnceCell::new(),
+            preparations: Preparations::default(),
             ports: Mutex::new(ports),
             register: Mutex::default(),
             changed: Notify::new(),

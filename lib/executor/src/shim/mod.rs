@@ -27,6 +27,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use schemas::isolation::Wall;
@@ -86,6 +87,9 @@ struct Home {
 fn begin(container_dir: &Path) -> io::Result<ExitCode> {
     let folder = Folder::new(container_dir.canonicalize()?);
     detach()?;
+    if !told_to_go_on()? {
+        return Ok(ExitCode::SUCCESS);
+    }
     let spec = folder.spec()?;
     confine(&spec);
     match spec.plan.as_ref().filter(|plan| isolation::leaves_host(plan)) {
@@ -113,6 +117,33 @@ fn live(mut spec: Spec, home: Home) -> io::Result<ExitCode> {
     opened::in_shim(&mut spec.recipe)?;
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     LocalSet::new().block_on(&runtime, life::live(home, spec)).map(|()| ExitCode::SUCCESS)
+}
+
+/// Waits until the executor has written the spec, and says so by the first order. `false` if the executor is gone: then
+/// nobody wants the container.
+fn told_to_go_on() -> io::Result<bool> {
+    let (orders, events) = (io::stdin(), io::stdout());
+    loop {
+        let mut ends = [
+            PollFd::new(orders.as_fd(), PollFlags::POLLIN),
+            // Without a reader that is an error, which is always reported.
+            PollFd::new(events.as_fd(), PollFlags::empty()),
+        ];
+        match nix::poll::poll(&mut ends, PollTimeout::NONE) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // An end of the orders is one, too: the shim was started by hand.
+        match rustix::io::read(&orders, &mut [0; 1]) {
+            Ok(_) => return Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let gone = |flags: PollFlags| flags.contains(PollFlags::POLLERR);
+        if ends[1].revents().is_some_and(gone) {
+            return Ok(false);
+        }
+    }
 }
 
 /// Leaves the session, the directory, the descriptors and the umask of the rep, and becomes the parent of all orphans below.

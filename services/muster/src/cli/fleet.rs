@@ -82,13 +82,9 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
                 return output.next(&ordered, |_, _| text);
             }
             let gone = super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
-            let text = match gone.as_deref() {
-                // Interrupted: a note said so.
-                None => return Ok(()),
-                Some(EVACUATED) => {
-                    format!("cell {id} is empty: its containers are gone, and its rep has left")
-                }
-                Some(why) => format!("cell {id} is absent ({why}): nothing is placed there any longer"),
+            let text = match gone.as_str() {
+                EVACUATED => format!("cell {id} is empty: its containers are gone, and its rep has left"),
+                why => format!("cell {id} is absent ({why}): nothing is placed there any longer"),
             };
             output.next(&ordered, |_, _| text)
         }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use executor::process;
-use rep::Input;
+use executor::process::{self, PrepareError};
+use rep::{Input, Unprepared};
 use schemas::container::{Container, Recipe};
 use schemas::isolation::Isolation;
 use schemas::names::InstanceGuid;
 use scripted::{Behaviour, Scripted};
 use tokio::sync::mpsc;
+
+use super::drive::begin;
 
 /// What runs containers.
 #[derive(Clone, Debug)]
@@ -72,6 +74,43 @@ impl Containers {
         }
     }
 
+    /// Prepares containers; the outcomes come to the rep as inputs.
+    pub(crate) fn prepare(&self, recipes: Vec<Recipe>, inputs: &mpsc::Sender<Input>) {
+        match self {
+            Self::Process(executor) => {
+                for recipe in recipes {
+                    let (guid, inputs) = (recipe.instance_guid, inputs.clone());
+                    let prepared = executor.prepare(recipe);
+                    tokio::spawn(async move {
+                        let outcome = prepared.await.map_err(|error| unprepared(&error));
+                        drop(inputs.send(Input::Prepared(vec![(guid, outcome)])).await);
+                    });
+                }
+            }
+            Self::Scripted(_) => {
+                let ready = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
+                let inputs = inputs.clone();
+                begin(async move { drop(inputs.send(Input::Prepared(ready)).await) });
+            }
+        }
+    }
+
+    /// Gives back what was prepared for a container that is not run.
+    pub(crate) fn discard(&self, guid: InstanceGuid) {
+        match self {
+            Self::Process(executor) => executor.discard(guid),
+            Self::Scripted(_) => {}
+        }
+    }
+
+    /// The same of every container that is prepared.
+    pub(crate) fn discard_all(&self) {
+        match self {
+            Self::Process(executor) => executor.discard_all(),
+            Self::Scripted(_) => {}
+        }
+    }
+
     pub(crate) fn run(&self, recipe: Box<Recipe>) {
         match self {
             Self::Process(executor) => executor.run(*recipe),
@@ -127,6 +166,15 @@ impl Containers {
             Self::Scripted(_) => {}
         }
     }
+}
+
+/// Why a container can't be prepared, as its rep takes it.
+fn unprepared(error: &PrepareError) -> Unprepared {
+    let is_fault = match error {
+        PrepareError::Failed(_) => true,
+        PrepareError::NoPort(_) | PrepareError::Discarded => false,
+    };
+    Unprepared { reason: format!("failed to create container: {error}"), is_fault }
 }
 
 fn tell(orders: &mpsc::UnboundedSender<Order>, order: Order) {

@@ -147,6 +147,8 @@ async fn speak(
             }
         }
     });
+    // A former machine may have left some.
+    driver.containers.discard_all();
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let mut machine = Rep::new(settings, attached, incarnation, ids);
@@ -398,6 +400,8 @@ impl Driver {
 
     fn perform(self: &Arc<Self>, effect: Effect) {
         match effect {
+            Effect::Prepare(recipes) => self.containers.prepare(recipes, &self.inputs),
+            Effect::Discard(guid) => self.containers.discard(guid),
             Effect::Run(recipe) => {
                 self.watch.runs(recipe.instance_guid);
                 self.containers.run(recipe);
@@ -463,7 +467,9 @@ impl Driver {
                 self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }
-            Effect::Run(_)
+            Effect::Prepare(_)
+            | Effect::Discard(_)
+            | Effect::Run(_)
             | Effect::Stop(_)
             | Effect::Delete(_)
             | Effect::ListContainers

@@ -57,6 +57,8 @@ pub(super) struct Hold {
     container: Container,
     reservation: Option<Reservation>,
     leaving: bool,
+    /// Whether the executor has prepared its container. Only a reservation waits for that.
+    pub(super) prepared: bool,
     /// The attempt that it was reserved for; none: it was found.
     pub(super) attempt: Option<Timestamp>,
     /// The record of its key; none: it was never read.
@@ -115,6 +117,7 @@ impl Hold {
             container,
             reservation: None,
             leaving: false,
+            prepared: false,
             attempt: None,
             known: None,
             ending: false,

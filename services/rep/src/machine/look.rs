@@ -78,6 +78,9 @@ impl Rep {
     fn apply(&mut self, guid: InstanceGuid, judgement: Judgement, knowledge: Knowledge, mode: Mode) {
         let Judgement { row, verdict } = judgement;
         let Some(hold) = self.holds.get(guid) else { return };
+        if verdict.then() == Then::Run && !hold.prepared {
+            return;
+        }
         let unread = knowledge == Knowledge::Remembered && mode != Mode::Closing;
         if verdict.then() == Then::Delete && hold.is_live() && unread {
             self.reads.want(guid);
@@ -171,6 +174,8 @@ impl Rep {
         if hold.rank() == Rank::Reserved {
             self.holds.remove(guid);
             self.flights.cancel(guid);
+            self.preparing.settle(guid, Some("the reservation was dropped".into()));
+            self.emit(Effect::Discard(guid));
         } else {
             let text = (live && !hold.stopped).then(|| format!("stops {}", named(hold.container())));
             if let Some(text) = text {

@@ -8,6 +8,7 @@
 //! | `reports.rs` | reports on their way to the BBS, and its answers |
 //! | `reads.rs` | lists of containers, records, and when they are asked for |
 //! | `orders.rs` | perform, stop, cancel, evacuate, state |
+//! | `preparing.rs` | preparation of containers before their work is claimed |
 //! | `signs.rs` | heartbeats and self-tests |
 //! | `terms.rs` | which leaders are believed |
 
@@ -15,6 +16,7 @@ mod holds;
 mod judge;
 mod look;
 mod orders;
+mod preparing;
 mod reads;
 mod reports;
 mod signs;
@@ -32,16 +34,21 @@ use schemas::message::{Heartbeat, Perform, PerformId, Performed, RepOrder, Repor
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::resources::Resources;
+use schemas::subject::shard;
 use schemas::{Position, Refusal, Steady, Timestamp};
 
 use crate::limits;
 use crate::reconcile::Row;
 pub use holds::ContainerCounts;
 use holds::Holds;
+use preparing::Preparing;
 use reads::Reads;
 use reports::Flights;
 use signs::{Beats, SelfTests};
 use terms::Leadership;
+
+/// Number of moments within [`limits::ELECTED_SPREAD`] at which cells report to a new leader.
+const SHARES: u16 = 64;
 
 /// How a rep is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +112,16 @@ impl Settings {
     }
 }
 
+/// Why a container can't be prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unprepared {
+    /// The reason, as it is reported to the auctioneer.
+    pub reason: String,
+    /// `true` if the cell may be unable to create any container, so that the rep tests it at once. `false` if only this
+    /// container finds something taken.
+    pub is_fault: bool,
+}
+
 /// What comes to a rep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -112,6 +129,8 @@ pub enum Input {
     Container(Container),
     /// The executor: every container from INITIALIZING on. Answers [`Effect::ListContainers`].
     Containers(Vec<Container>),
+    /// The outcome of [`Effect::Prepare`]. Each container of it gets exactly one, in whatever order.
+    Prepared(Vec<(InstanceGuid, Result<(), Unprepared>)>),
     /// An auctioneer gives work.
     Perform {
         /// Who waits for [`Effect::AnswerPerform`].
@@ -199,7 +218,11 @@ pub enum Effect {
         /// The question.
         records: Records,
     },
-    /// Runs a container.
+    /// Prepares containers: takes what their creation needs, and starts nothing of the recipe.
+    Prepare(Vec<Recipe>),
+    /// Gives back what [`Effect::Prepare`] took for a container that is not run.
+    Discard(InstanceGuid),
+    /// Runs a container that was prepared.
     Run(Box<Recipe>),
     /// Stops a container, with its grace period.
     Stop(InstanceGuid),
@@ -286,6 +309,7 @@ pub struct Rep {
     /// Counts messages, so that answers find them.
     messages: u64,
     holds: Holds,
+    preparing: Preparing,
     flights: Flights,
     reads: Reads,
     beats: Beats,
@@ -315,6 +339,7 @@ impl Rep {
             ordered: Ordered { position: attached, ..Ordered::default() },
             messages: 0,
             holds: Holds::default(),
+            preparing: Preparing::default(),
             flights: Flights::default(),
             reads: Reads::default(),
             beats: Beats::default(),
@@ -343,6 +368,7 @@ impl Rep {
         match input {
             Input::Container(container) => self.changed(container),
             Input::Containers(containers) => self.listed(containers),
+            Input::Prepared(results) => self.prepared(results),
             Input::Perform { requester, perform } => self.perform(requester, perform),
             Input::Stop(stop) | Input::Cancel(stop) => self.stop(stop),
             Input::Evacuate { requester, order } => self.evacuate(requester, order),
@@ -350,13 +376,23 @@ impl Rep {
             Input::State { requester, order } => self.state(requester, order),
             Input::Reported { id, answer } => self.reported(id, answer),
             Input::Records { id, answer } => self.read(id, answer),
-            Input::Elected => self.beats.urge(),
+            Input::Elected => self.elected(),
             Input::SelfTested(result) => self.self_tested(result),
             Input::Turn => self.send(),
             Input::Tick => {}
         }
         self.keep_time();
         std::mem::take(&mut self.effects)
+    }
+
+    /// Reports soon what no leader took before. Each cell does so at another moment of the same second, so that a new leader
+    /// does not get everything at once.
+    fn elected(&mut self) {
+        self.beats.urge();
+        let share = u32::from(shard(self.settings.cell_id.as_str(), SHARES));
+        let at = self.now + limits::ELECTED_SPREAD * share / u32::from(SHARES);
+        self.flights.hasten(at);
+        self.reads.hasten(at);
     }
 
     /// When the rep next has something to do by itself. None: never again.
@@ -375,6 +411,7 @@ impl Rep {
             self.reads.next_due(),
             self.flights.next_due(),
             self.holds.next_expiry(),
+            self.preparing.next_due(),
             self.self_tests.next_due(),
             open.then(|| self.next_beat()),
             evacuation,
@@ -406,6 +443,7 @@ impl Rep {
             ("reports that wait for a message", self.flights.waiting()),
             ("records that are asked for", self.reads.len()),
             ("reservations", self.holds.reservations()),
+            ("requests of auctioneers without an answer", self.preparing.len()),
         ])
     }
 
@@ -419,6 +457,7 @@ impl Rep {
     /// Does what is due. Every step ends with it, so a late [`Input::Tick`] delays nothing that happens anyway.
     fn keep_time(&mut self) {
         self.expire_reservations();
+        self.answer_performs();
         self.retry_reports();
         self.poll_when_due();
         self.self_test_when_due();

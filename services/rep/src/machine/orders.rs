@@ -1,29 +1,33 @@
 //! What others ask of the rep: to take work, to stop, to cancel, to evacuate, to say how it is.
 
-use schemas::container::{Container, ContainerState, WorkKey};
+use std::collections::BTreeMap;
+
+use schemas::container::{Container, ContainerState, Recipe, WorkKey};
 use schemas::limits::BATCH;
-use schemas::message::{Leave, Order, Perform, Performed, RepOrder, Stop, Work};
+use schemas::message::{Leave, Order, Perform, RepOrder, Stop, Work};
 use schemas::names::InstanceGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::refusal::{BadField, Code};
 use schemas::resources::{Constraint, Lack, Resources};
 use schemas::{Position, Refusal};
 
-use super::holds::{Hold, Reservation};
+use super::holds::{Hold, Rank, Reservation};
 use super::judge;
 use super::look::Knowledge;
+use super::preparing::Batch;
 use super::{Effect, Level, Ordered, Phase, Rep, telling};
 use crate::limits;
 
 impl Rep {
-    /// Takes work: makes reservations, says so at once, and then claims what it took.
+    /// Takes work: reserves resources and has the containers prepared. The answer follows once they are.
     pub(super) fn perform(&mut self, requester: u64, perform: Perform) {
         if let Err(refusal) = self.obey_auctioneer(&perform) {
             self.emit(Effect::AnswerPerform { requester, answer: Err(refusal) });
             return;
         }
         let mut free = self.free();
-        let (mut refused, mut taken, mut running) = (vec![], vec![], vec![]);
+        let (mut refused, mut pending, mut running) = (vec![], BTreeMap::new(), vec![]);
+        let mut recipes = vec![];
         for (place, work) in (0..).zip(perform.work) {
             if self.holds.has_attempt(&work.key, work.attempt) {
                 continue;
@@ -37,17 +41,16 @@ impl Rep {
                 Some(why) => refused.push((place, why)),
                 None => {
                     free = free.minus(work.order.resources());
-                    taken.push(self.reserve(work));
+                    let recipe = self.reserve(work);
+                    pending.insert(recipe.instance_guid, place);
+                    recipes.push(recipe);
                 }
             }
         }
-        let short = !refused.is_empty();
-        self.emit(Effect::AnswerPerform { requester, answer: Ok(Performed { refused }) });
-        if short {
-            self.tell_room();
-        }
-        for guid in taken {
-            self.look(guid, Knowledge::Remembered);
+        self.preparing.add(requester, Batch { refused, pending, until: self.answer_until() });
+        self.answer_performs();
+        if !recipes.is_empty() {
+            self.emit(Effect::Prepare(recipes));
         }
         for guid in running {
             self.says_again(guid);
@@ -98,7 +101,8 @@ impl Rep {
         (!lacks.is_empty()).then(|| format!("{INSUFFICIENT_RESOURCES}: {}", lacks.join(", ")))
     }
 
-    fn reserve(&mut self, work: Work) -> InstanceGuid {
+    /// Reserves resources for work. Returns the recipe of its container.
+    fn reserve(&mut self, work: Work) -> Recipe {
         let instance_guid = InstanceGuid(self.ids.next(self.now));
         let container = Container {
             instance_guid,
@@ -111,9 +115,10 @@ impl Rep {
         };
         let since = self.next_message();
         let record = judge::judged_record(&work);
+        let recipe = judge::recipe(work.clone(), instance_guid, Position(0));
         let reservation = Reservation { work, since: self.now };
         self.holds.insert(Hold::reserved(container, since, reservation, record));
-        instance_guid
+        recipe
     }
 
     /// Drops reservations that waited too long to be claimed.
@@ -283,7 +288,8 @@ impl Rep {
         };
         self.log(Level::Info, text);
         for guid in left {
-            self.emit(Effect::Delete(guid));
+            let reserved = self.holds.get(guid).is_some_and(|hold| hold.rank() == Rank::Reserved);
+            self.emit(if reserved { Effect::Discard(guid) } else { Effect::Delete(guid) });
         }
         self.emit(Effect::Exit);
         self.phase = Phase::Over;

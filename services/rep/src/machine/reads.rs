@@ -71,6 +71,12 @@ impl Reads {
         self.confirm_due.get_or_insert(now + limits::CONFIRM);
     }
 
+    /// Makes what could not be read due by a time, and begins its backoff again: another BBS may answer.
+    pub(super) fn hasten(&mut self, by: Timestamp) {
+        self.failures = self.failures.min(1);
+        self.not_before = self.not_before.min(by);
+    }
+
     /// Whether something is wanted, or asked for.
     pub(super) fn len(&self) -> usize {
         self.wanted.len() + self.asks.len()
@@ -250,7 +256,7 @@ impl Rep {
         let mut read = BTreeSet::new();
         for guid in guids {
             let Some(hold) = self.holds.get_mut(guid) else { continue };
-            if hold.rank() == Rank::Reserved && self.flights.has(guid) {
+            if hold.rank() == Rank::Reserved && (self.flights.has(guid) || !hold.prepared) {
                 // Whoever decides on its claim knows the record better than anybody who answers questions.
                 continue;
             }

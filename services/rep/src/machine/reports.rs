@@ -137,6 +137,18 @@ impl Flights {
         self.of.insert(guid, flight);
     }
 
+    /// Makes what is postponed due by a time, and begins its backoff again: another leader may take it.
+    pub(super) fn hasten(&mut self, by: Timestamp) {
+        self.postponed.clear();
+        for (guid, flight) in &mut self.of {
+            flight.failures = 0;
+            if let Stage::Postponed(until) = &mut flight.stage {
+                *until = by.min(*until);
+                self.postponed.insert((*until, *guid));
+            }
+        }
+    }
+
     fn due(&self, now: Timestamp) -> Vec<InstanceGuid> {
         self.postponed.iter().take_while(|(at, _)| *at <= now).map(|(_, guid)| *guid).collect()
     }

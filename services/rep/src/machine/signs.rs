@@ -38,6 +38,10 @@ pub(super) struct SelfTests {
     running: bool,
     failures: u32,
     unhealthy: Option<String>,
+    /// Whether a container could not be created since the last test that passed: failed tests follow each other quickly.
+    suspected: bool,
+    /// When the last one ended.
+    ended: Timestamp,
 }
 
 impl SelfTests {
@@ -138,21 +142,36 @@ impl Rep {
         if !std::mem::take(&mut self.self_tests.running) {
             return;
         }
+        self.self_tests.ended = self.now;
         match result {
             Ok(()) => {
                 self.self_tests.failures = 0;
                 self.self_tests.unhealthy = None;
+                self.self_tests.suspected = false;
                 self.self_tests.due = self.now + self.settings.self_test;
             }
             Err(why) => {
                 self.log(Level::Warn, format!("the self-test failed: {why}"));
                 self.self_tests.failures = self.self_tests.failures.saturating_add(1);
-                self.self_tests.due = self.now + limits::SELF_TEST_RETRY;
                 if self.self_tests.failures >= limits::SELF_TEST_FAILURES {
                     let why = schemas::limits::cut(&why, schemas::limits::REASON_BYTES);
                     self.self_tests.unhealthy = Some(why);
+                    self.self_tests.suspected = false;
                 }
+                let quick = self.self_tests.suspected;
+                let wait = if quick { limits::SELF_TEST_QUICK } else { limits::SELF_TEST_RETRY };
+                self.self_tests.due = self.now + wait;
             }
+        }
+    }
+
+    /// Tests the cell at once because a container could not be created, and again quickly while that fails. Tests keep a
+    /// distance, however many containers fail.
+    pub(super) fn hasten_self_test(&mut self) {
+        let tests = &mut self.self_tests;
+        if tests.unhealthy.is_none() {
+            tests.suspected = true;
+            tests.due = tests.due.min(self.now.max(tests.ended + limits::SELF_TEST_QUICK));
         }
     }
 }

@@ -11,7 +11,7 @@ use schemas::names::{Ids, InstanceGuid};
 use schemas::resources::Resources;
 use schemas::{Position, Refusal, Timestamp};
 
-use rep::{Effect, Input, Level, Rep, Settings};
+use rep::{Effect, Input, Level, Rep, Settings, Unprepared};
 
 use crate::small_bbs::SmallBbs;
 use crate::words;
@@ -21,6 +21,13 @@ pub(crate) struct Cell {
     pub(crate) rep: Rep,
     pub(crate) bbs: SmallBbs,
     pub(crate) containers: BTreeMap<InstanceGuid, Container>,
+    /// Why no container can be prepared, if so.
+    pub(crate) unprepared: Option<Unprepared>,
+    /// Whether preparations take long: they end when the story says so.
+    pub(crate) slow_preparation: bool,
+    pub(crate) preparing: Vec<InstanceGuid>,
+    /// Containers that were prepared, or were to be, and are not wanted.
+    pub(crate) discarded: Vec<InstanceGuid>,
     /// Containers whose deletion takes long: they are listed until the story ends them.
     pub(crate) dying: Vec<InstanceGuid>,
     pub(crate) slow_deletion: bool,
@@ -62,6 +69,10 @@ impl Cell {
             rep: Rep::new(settings, Position(0), words::incarnation(), Ids::new(3)),
             bbs,
             containers,
+            unprepared: None,
+            slow_preparation: false,
+            preparing: vec![],
+            discarded: vec![],
             dying: vec![],
             slow_deletion: false,
             stopping: BTreeSet::new(),
@@ -134,6 +145,11 @@ impl Cell {
                 let answer = answer.filter(|_| !take(&mut self.lose_answers));
                 return self.hold(Input::Records { id, answer });
             }
+            Effect::Prepare(recipes) => {
+                self.preparing.extend(recipes.iter().map(|recipe| recipe.instance_guid));
+                return (!self.slow_preparation).then(|| self.preparations());
+            }
+            Effect::Discard(guid) => self.discarded.push(guid),
             Effect::Run(recipe) => {
                 self.story.push("run".into());
                 let container = Container {
@@ -178,6 +194,12 @@ impl Cell {
             }
         }
         None
+    }
+
+    /// The executor's outcome of every preparation so far.
+    pub(crate) fn preparations(&mut self) -> Input {
+        let outcome = |guid| (guid, self.unprepared.clone().map_or(Ok(()), Err));
+        Input::Prepared(std::mem::take(&mut self.preparing).into_iter().map(outcome).collect())
     }
 
     fn hold(&mut self, answer: Input) -> Option<Input> {

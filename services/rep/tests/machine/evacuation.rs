@@ -204,7 +204,8 @@ fn what_does_not_run_yet_is_given_up() {
 fn a_reservation_is_given_up_even_while_its_claim_is_under_way() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
-    cell.rep.step(cell.now, Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) });
+    let perform = Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) };
+    words::step_prepared(&mut cell.rep, cell.now, perform);
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [rep::Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);

@@ -45,6 +45,7 @@ fn a_lost_claim_is_said_again_after_a_second() {
         ("records that are asked for", 0),
         ("reports on their way", 1),
         ("reports that wait for a message", 0),
+        ("requests of auctioneers without an answer", 0),
         ("reservations", 1),
     ];
     assert_eq!(cell.rep.books(), books.into());
@@ -411,4 +412,45 @@ fn a_claim_that_came_through_after_its_reservation_was_dropped_is_taken_back() {
     cell.pass(Duration::from_secs(30));
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     assert!(cell.containers.is_empty());
+}
+
+#[test]
+fn postponed_reports_follow_within_a_second_of_an_election() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let job = cell.running_task("job");
+    // Nobody leads for a minute.
+    cell.lose_reports = usize::MAX;
+    cell.becomes(guid, words::failed("broken"));
+    cell.becomes(job, words::succeeded("42"));
+    cell.pass(SECOND * 60);
+    cell.lose_reports = 0;
+    cell.story.clear();
+    cell.input(Input::Elected);
+    assert_eq!(cell.told(), "", "each cell has its moment");
+    cell.pass(SECOND);
+    let told = cell.told();
+    assert!(told.contains("crash(broken)") && told.contains("succeeded(42)"), "{told}");
+    assert!(cell.rep.books().values().all(|count| *count == 0), "{:?}", cell.rep.books());
+}
+
+#[test]
+fn a_report_that_was_under_way_at_an_election_is_said_again_after_a_second() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.lose_reports = usize::MAX;
+    cell.becomes(guid, words::failed("broken"));
+    cell.pass(SECOND * 20);
+    // The next answer takes its time, and the election comes in between.
+    cell.slow_answers = usize::MAX;
+    while !cell.held.iter().any(|held| matches!(held, Input::Reported { .. })) {
+        cell.pass(SECOND);
+    }
+    cell.input(Input::Elected);
+    cell.slow_answers = 0;
+    cell.lose_reports = 0;
+    cell.story.clear();
+    cell.arrive();
+    cell.pass(SECOND);
+    assert!(cell.told().contains("crash(broken)"));
 }

@@ -8,6 +8,7 @@ mod cell;
 mod evacuation;
 mod happy;
 mod losses;
+mod preparing;
 mod signs;
 mod small_bbs;
 mod stops;

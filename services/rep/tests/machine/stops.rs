@@ -40,7 +40,8 @@ fn a_lost_order_to_stop_is_repaired_by_the_next_poll() {
 fn a_reservation_that_shall_stop_never_runs() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
-    cell.rep.step(cell.now, Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) });
+    let perform = Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) };
+    words::step_prepared(&mut cell.rep, cell.now, perform);
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);

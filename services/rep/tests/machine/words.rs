@@ -10,12 +10,27 @@ use schemas::message::{Order, Perform, PerformId, Work};
 use schemas::names::{Domain, Incarnation, InstanceGuid, Stack};
 use schemas::resources::Resources;
 
-use rep::Settings;
+use rep::{Effect, Input, Rep, Settings};
 
 pub(crate) use fixtures::{cell_id, net, process_guid, task_guid};
 
 pub(crate) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
+}
+
+/// Takes one step of a rep whose containers can be prepared, and returns what it wants done after that.
+pub(crate) fn step_prepared(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
+    let mut done = vec![];
+    for effect in rep.step(now, input) {
+        match effect {
+            Effect::Prepare(recipes) => {
+                let ready = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
+                done.extend(rep.step(now, Input::Prepared(ready)));
+            }
+            effect => done.push(effect),
+        }
+    }
+    done
 }
 
 pub(crate) fn domain() -> Domain {

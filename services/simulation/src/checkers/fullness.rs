@@ -57,6 +57,14 @@ impl Fullness {
         }
     }
 
+    /// The rep of a cell refused work after all.
+    pub(super) fn refused(&mut self, cell: usize, refused: &[Work]) {
+        let reserved = &mut self.0.entry(cell).or_default().reserved;
+        for work in refused {
+            reserved.remove(&(work.key.clone(), work.attempt));
+        }
+    }
+
     /// The rep of a cell has a container made.
     pub(super) fn runs(
         &mut self,

@@ -696,8 +696,13 @@ impl Checkers {
     // ---- what is placed where --------------------------------------------------------------------------------------
 
     /// A rep gets work from an auctioneer.
-    pub(super) fn given(&mut self, requester: u64, perform: Perform) {
-        self.placing.given(requester, perform);
+    pub(super) fn given(&mut self, rep: Life, requester: u64, perform: Perform, now: Timestamp) {
+        if let Node::Rep(cell) = rep.0 {
+            // It reserves room at once, and may say so before it answers.
+            self.fullness.reserved(cell, perform.work.clone(), now);
+        }
+        let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
+        self.placing.given(rep, (requester, perform), nothing, (now, self.clock_slack));
     }
 
     /// A rep is let speak for its cell.
@@ -760,11 +765,10 @@ impl Checkers {
         requester: u64,
         answer: &Result<Performed, Refusal>,
     ) -> Vec<Broken> {
-        let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
         if let Node::Rep(cell) = rep.0 {
-            self.fullness.reserved(cell, self.placing.takes(requester, answer), now);
+            self.fullness.refused(cell, &self.placing.refuses(requester, answer));
         }
-        self.placing.answered(rep, requester, answer, nothing, (now, self.clock_slack))
+        self.placing.answered(rep, requester, answer, now)
     }
 
     /// A heartbeat reaches an auctioneer, at this time and at this time by its clock.

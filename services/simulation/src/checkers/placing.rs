@@ -21,11 +21,20 @@ use crate::nodes::{Life, Node, Shape, rep_of};
 use crate::promises::{Broken, Promise};
 use crate::racks;
 
+/// What a rep was given, and what held for it then.
+struct Given {
+    perform: Perform,
+    /// The highest term of an auctioneer that it knew.
+    highest: u64,
+    /// Whether it had to take nothing.
+    evacuates: bool,
+}
+
 /// The messages so far.
 #[derive(Default)]
 pub(super) struct Placing {
     /// What a rep was given, until it answers.
-    given: BTreeMap<u64, Perform>,
+    given: BTreeMap<u64, Given>,
     /// The terms of auctioneers that a rep knows.
     terms: BTreeMap<Life, Terms>,
     /// When each auctioneer heard each cell last.
@@ -99,8 +108,18 @@ pub(super) struct Unplaced {
 
 impl Placing {
     /// A rep gets work.
-    pub(super) fn given(&mut self, requester: u64, perform: Perform) {
-        self.given.insert(requester, perform);
+    pub(super) fn given(
+        &mut self,
+        rep: Life,
+        (requester, perform): (u64, Perform),
+        evacuates: bool,
+        (now, clock_slack): (Timestamp, Duration),
+    ) {
+        let terms = self.terms.entry(rep).or_default();
+        let (taken, since) = terms.taken;
+        let unconfirmed = if now.since(since) + clock_slack < UNCONFIRMED { taken } else { 0 };
+        let highest = terms.elected.max(unconfirmed);
+        self.given.insert(requester, Given { perform, highest, evacuates });
     }
 
     /// An auctioneer gives work to a cell.
@@ -216,33 +235,32 @@ impl Placing {
         Some(Broken { promise: Promise::SeesBeforePlacing, how })
     }
 
-    /// What a rep takes of what it was given.
-    pub(super) fn takes(&self, requester: u64, answer: &Result<Performed, Refusal>) -> Vec<Work> {
-        let Some((perform, performed)) = self.given.get(&requester).zip(answer.as_ref().ok()) else {
-            return vec![];
+    /// The work that a rep refuses of what it was given: all of it with an error.
+    pub(super) fn refuses(&self, requester: u64, answer: &Result<Performed, Refusal>) -> Vec<Work> {
+        let Some(Given { perform, .. }) = self.given.get(&requester) else { return vec![] };
+        let refused = |at: usize| match answer {
+            Ok(performed) => performed.refused.iter().any(|(place, _)| u32::try_from(at) == Ok(*place)),
+            Err(_) => true,
         };
-        let refused = |at: usize| performed.refused.iter().any(|(place, _)| u32::try_from(at) == Ok(*place));
-        let taken = perform.work.iter().enumerate().filter(|(at, _)| !refused(*at));
-        taken.map(|(_, work)| work.clone()).collect()
+        let refused = perform.work.iter().enumerate().filter(|(at, _)| refused(*at));
+        refused.map(|(_, work)| work.clone()).collect()
     }
 
-    /// A rep answers what it was given; it may have to take nothing.
+    /// A rep answers what it was given. It took or refused that when it came, by what it knew then.
     pub(super) fn answered(
         &mut self,
         rep: Life,
         requester: u64,
         answer: &Result<Performed, Refusal>,
-        evacuates: bool,
-        (now, clock_slack): (Timestamp, Duration),
+        now: Timestamp,
     ) -> Vec<Broken> {
-        let Some((perform, performed)) = self.given.remove(&requester).zip(answer.as_ref().ok()) else {
+        let Some((given, performed)) = self.given.remove(&requester).zip(answer.as_ref().ok()) else {
             return vec![];
         };
+        let Given { perform, highest, evacuates } = given;
         let mut broken = vec![];
         let terms = self.terms.entry(rep).or_default();
-        let (taken, since) = terms.taken;
-        let unconfirmed = if now.since(since) + clock_slack < UNCONFIRMED { taken } else { 0 };
-        let highest = terms.elected.max(unconfirmed);
+        let (taken, _) = terms.taken;
         if perform.id.term < highest {
             let how = format!("{} takes work of term {}, it knows {highest}", rep.0, perform.id.term);
             broken.push(Broken { promise: Promise::StaleTermHarmless, how });

@@ -46,8 +46,9 @@ impl Kind {
         match self {
             // A container is made once.
             Self::Run => 1,
-            // Every 30 s while it fails, else more seldom; of a clock that jumps, sooner.
-            Self::SelfTest => 5,
+            // Every second after a container could not be prepared, every 30 s while it fails, else more seldom; of a clock
+            // that jumps, sooner.
+            Self::SelfTest => 14,
             // Every 5 s, and at once when something changes.
             Self::Stop | Self::Order | Self::Container | Self::Callback => 12,
             // Five rounds of an auction, and again whenever the only cell that may take it changes.
@@ -186,6 +187,10 @@ fn of_rep(effect: &rep::Effect) -> Vec<(Kind, String)> {
             each.map(|what| (Kind::Report, what)).collect()
         }
         E::AskRecords { .. } => vec![(Kind::Records, String::new())],
+        E::Prepare(recipes) => {
+            recipes.iter().map(|recipe| (Kind::Run, format!("prepare {}", recipe.instance_guid))).collect()
+        }
+        E::Discard(guid) => vec![(Kind::Container, format!("discard {guid}"))],
         E::Run(recipe) => vec![(Kind::Run, recipe.instance_guid.to_string())],
         E::Stop(guid) => vec![(Kind::Container, format!("stop {guid}"))],
         E::Delete(guid) => vec![(Kind::Container, format!("delete {guid}"))],

@@ -117,6 +117,12 @@ impl Stage<'_> {
                 let query = bbs::Query::Records(records);
                 self.tell_bbs(bbs::Input::Queried { requester, at_least, query });
             }
+            E::Prepare(recipes) => {
+                let results = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
+                let prepared = Box::new(rep::Input::Prepared(results));
+                self.schedule(now, Due::Rep(cell.clone(), life, prepared));
+            }
+            E::Discard(_) => {}
             E::Run(recipe) => {
                 let behaviour = match &mut self.lives {
                     Some(lives) => lives.of_new(&recipe.work, self.times),

@@ -10,7 +10,7 @@ use crate::plan::Act;
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, exec, run task, cancel, resolve, domain, evacuate, \
                      retry evaluation of, cordon, uncordon, forget, preemption on, preemption off, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
-                     sick, malformed entry, power cut or expect";
+                     sick, full, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,6 +52,7 @@ impl fmt::Display for Act {
             }
             Self::Slow { cell, time } => write!(f, "slow {} for {}", cell_id(*cell), Time(*time)),
             Self::Sick { cell, time } => write!(f, "sick {} for {}", cell_id(*cell), Time(*time)),
+            Self::Full { cell, time } => write!(f, "full {} for {}", cell_id(*cell), Time(*time)),
             Self::Malformed => f.write_str("malformed entry"),
             Self::PowerCut { unsynced: 0 } => f.write_str("power cut"),
             Self::PowerCut { unsynced } => write!(f, "power cut losing {unsynced}"),
@@ -119,6 +120,8 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         Act::Slow { cell: words.cell(shape)?, time: words.for_time()? }
     } else if words.take("sick") {
         Act::Sick { cell: words.cell(shape)?, time: words.for_time()? }
+    } else if words.take("full") {
+        Act::Full { cell: words.cell(shape)?, time: words.for_time()? }
     } else if words.take("malformed entry") {
         Act::Malformed
     } else if words.take("power cut") {

@@ -65,6 +65,7 @@ at 2s clock of bbs-1 +30s
 at 2s clock of rep-c4 -1.5s
 at 2s slow c1 for 30s
 at 2s sick c1 for 1m
+at 2s full c1 for 1m
 at 2s malformed entry
 at 2s power cut
 at 2s power cut losing 3

@@ -185,6 +185,7 @@ impl Onlooker<Rep> for RepOnlooker<'_> {
         match input {
             Input::Container(container) => self.watch.changed(container),
             Input::Containers(_)
+            | Input::Prepared(_)
             | Input::Perform { .. }
             | Input::Stop(_)
             | Input::Cancel(_)

@@ -89,6 +89,7 @@ impl Stage {
             | Act::Clock { .. }
             | Act::Slow { .. }
             | Act::Sick { .. }
+            | Act::Full { .. }
             | Act::PowerCut { .. } => {
                 panic!("`{act}` can't be done for real: say why this is only simulated")
             }

@@ -1,0 +1,191 @@
+//! Preparation of a container: takes from the host what its creation needs, before anybody relies on the container.
+//!
+//! A prepared container has its folder, ports, control groups and a shim that waits for the spec. Nothing of the recipe
+//! runs, and the folder holds no spec: an executor that opens the data folder later removes it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use schemas::container::{PortMapping, Recipe};
+use schemas::names::InstanceGuid;
+
+use super::link::{self, Started};
+use super::shared::Shared;
+use super::{carrier, cgroup_failure};
+use crate::cgroup::{self, Limits};
+use crate::folder::Folder;
+use crate::opened;
+
+/// Free space of the data folder below which no container is created, in bytes: enough for the files that the executor and
+/// the shim write about one container.
+const LEAST_FREE: u64 = 1024 * 1024;
+
+/// Why a container can't be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// Its ports are taken; other containers may be created.
+    #[error("{0}")]
+    NoPort(String),
+    /// The cell can't create it, nor probably any other one.
+    #[error("{0}")]
+    Failed(#[from] io::Error),
+    /// It was discarded while it was being prepared.
+    #[error("it is not wanted any longer")]
+    Discarded,
+}
+
+/// A prepared container.
+pub(super) struct Prepared {
+    pub(super) ports: Vec<PortMapping>,
+    pub(super) cgroup: Option<PathBuf>,
+    pub(super) limits: Limits,
+    pub(super) listener: Option<UnixListener>,
+    /// Its waiting shim, or what keeps its recipe from being run on this cell.
+    pub(super) shim: io::Result<Started>,
+    guid: InstanceGuid,
+    folder: Folder,
+}
+
+/// The containers that are prepared or being prepared, and not run yet. `None` marks a preparation under way.
+#[derive(Debug, Default)]
+pub(super) struct Preparations(Mutex<BTreeMap<InstanceGuid, Option<Prepared>>>);
+
+impl Preparations {
+    /// Notes that a container is being prepared.
+    pub(super) fn begin(&self, guid: InstanceGuid) {
+        self.lock().insert(guid, None);
+    }
+
+    /// Returns `true` if a container is being prepared and was not discarded.
+    pub(super) fn is_wanted(&self, guid: InstanceGuid) -> bool {
+        self.lock().contains_key(&guid)
+    }
+
+    /// Keeps a prepared container until it is run. Returns it if it was discarded meanwhile.
+    pub(super) fn finish(&self, prepared: Prepared) -> Option<Prepared> {
+        match self.lock().get_mut(&prepared.guid) {
+            Some(kept) => {
+                *kept = Some(prepared);
+                None
+            }
+            None => Some(prepared),
+        }
+    }
+
+    /// Takes a container out, to run it or to discard it. `None` if it is not prepared.
+    pub(super) fn take(&self, guid: InstanceGuid) -> Option<Prepared> {
+        self.lock().remove(&guid)?
+    }
+
+    /// Takes every container out.
+    pub(super) fn take_all(&self) -> Vec<Prepared> {
+        std::mem::take(&mut *self.lock()).into_values().flatten().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<InstanceGuid, Option<Prepared>>> {
+        self.0.lock().expect("nobody panics while holding the preparations")
+    }
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("guid", &self.guid).finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    /// Gives back what was taken.
+    pub(super) fn undo(self, shared: &Shared) {
+        let Self { ports, cgroup, limits, shim, guid, folder, listener: _ } = self;
+        if let Ok(shim) = shim
+            && let Err(error) = shim.end()
+        {
+            tracing::warn!(container = %guid, %error, "cannot end the shim of a container that is not run");
+        }
+        remove_groups(shared, guid, cgroup.as_deref(), &limits);
+        if let Err(error) = shared.trash.remove(folder.path()) {
+            tracing::warn!(container = %guid, %error, "cannot remove the folder of a container that is not run");
+        }
+        shared.ports().give(&ports);
+    }
+}
+
+/// Prepares a container. Blocks.
+///
+/// # Errors
+/// `PrepareError` if the cell can't create it. Then nothing of it is left.
+pub(super) fn prepare(shared: &Shared, recipe: &Recipe) -> Result<Prepared, PrepareError> {
+    let guid = recipe.instance_guid;
+    let name = guid.to_string();
+    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&name));
+    let mut prepared = Prepared {
+        ports: vec![],
+        limits: shared.isolating.limits(&name, cgroup.as_deref()),
+        cgroup,
+        listener: None,
+        shim: Err(io::Error::other("its shim was not started")),
+        guid,
+        folder: shared.folder(guid),
+    };
+    match take(shared, recipe, &mut prepared) {
+        Ok(()) => Ok(prepared),
+        Err(error) => {
+            prepared.undo(shared);
+            Err(error)
+        }
+    }
+}
+
+fn take(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) -> Result<(), PrepareError> {
+    let settings = &shared.settings;
+    check_room(&settings.data)?;
+    let ports = shared.ports().take(&recipe.ports);
+    prepared.ports = ports.map_err(|error| PrepareError::NoPort(error.to_string()))?;
+    prepared.folder.make()?;
+    // Before its shim, which may ask at once.
+    prepared.listener = carrier::listen(&prepared.folder, recipe)?;
+    if let (Some(cgroups), Some(group)) = (&shared.cgroups, &prepared.cgroup) {
+        cgroups.make(group).map_err(cgroup_failure)?;
+        if cgroups.weighs()
+            && let Err(error) = cgroup::weigh(group, recipe.cpu_weight)
+        {
+            tracing::warn!(container = %prepared.guid, %error, "cannot weigh the control group of a container");
+        }
+    }
+    shared.isolating.limit(recipe, prepared.cgroup.as_deref())?;
+    prepared.shim = match opened::for_shim(recipe, &settings.keys) {
+        Ok(opened) => Ok(link::start(&settings.shim, &prepared.folder, &prepared.guid.to_string(), opened)?),
+        // The definition names a secret that this cell can't open: that is told when the container is run.
+        Err(error) => Err(error),
+    };
+    Ok(())
+}
+
+/// Checks that the data folder is there and has room for the files of a container.
+pub(super) fn check_room(data: &Path) -> io::Result<()> {
+    let there = rustix::fs::statvfs(data)?;
+    let free = there.f_bavail.saturating_mul(there.f_frsize);
+    // Some file systems have no fixed number of inodes, and say 0 of 0.
+    if free >= LEAST_FREE && (there.f_files == 0 || there.f_favail > 0) {
+        return Ok(());
+    }
+    Err(rustix::io::Errno::NOSPC.into())
+}
+
+/// Removes the control groups of a container.
+pub(super) fn remove_groups(shared: &Shared, guid: InstanceGuid, cgroup: Option<&Path>, limits: &Limits) {
+    if let Some(cgroup) = cgroup
+        && let Err(error) = cgroup::remove(cgroup)
+    {
+        tracing::warn!(container = %guid, %error, "cannot remove the control group of a container");
+    }
+    if let Err(error) = limits.remove() {
+        tracing::warn!(container = %guid, %error, "cannot remove the groups that limited a container");
+    }
+    if let Some(cgroups) = &shared.cgroups {
+        cgroups.remove_base();
+    }
+}
