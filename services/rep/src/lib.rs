@@ -15,6 +15,7 @@
 //!
 //! What holds:
 //! - One report at most is under way for a container, and it is told with all its steps in one decision.
+//! - Work is claimed only once its container is prepared: a cell that can't create containers refuses it.
 //! - A container that ended is kept until the BBS has answered for it: no outcome is lost.
 //! - A container that is INITIALIZING, CREATED or RUNNING is deleted only by a decision on a record that was read for
 //!   it; the one exception is an evacuation whose time is over.
