@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemas::cluster::{self, Cluster, Leader, Role};
 use schemas::entry::{Actor, Aggregate, DecodeError, Event};
 use schemas::limits::{POSITIONS_SET_ASIDE, REASON_BYTES, cut};
-use schemas::names::{DecisionId, EntryId, Ids};
+use schemas::names::{ClusterId, DecisionId, EntryId, Ids};
 use schemas::{Code, Decision, Entry, Position, Refusal, Timestamp};
 
 use crate::reader::{cluster_events, founds};
@@ -80,6 +80,12 @@ impl ClusterLog {
         }
     }
 
+    /// The cluster's id; `None` before it is founded.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        Some(self.cluster.as_ref()?.id)
+    }
+
     /// Who was elected last in a role.
     #[must_use]
     pub fn leader(&self, role: Role) -> Option<&Leader> {
@@ -140,20 +146,40 @@ impl ClusterLog {
             let why = format!("{POSITIONS_SET_ASIDE} positions are set aside already, and no more can be");
             return Err(Refusal::new(Code::InvalidRequest, why));
         }
-        Ok(Judged::Append(self.last, self.entry(ids, now, position, actor, reason)))
+        let event = cluster::Event::PositionSetAside { position, reason: reason.clone() };
+        Ok(Judged::Append(self.last, self.entry(ids, now, event, actor, Some(reason))))
+    }
+
+    /// Returns the entry that founds a cluster with so many shards: the first one of a log.
+    ///
+    /// # Errors
+    /// `ResourceExists` if the cluster is founded already.
+    pub fn found(
+        &self,
+        ids: &mut Ids,
+        now: Timestamp,
+        actor: Actor,
+        shards: u16,
+    ) -> Result<(ClusterId, Entry), Refusal> {
+        if let Some(cluster) = &self.cluster {
+            let why = format!("cluster {} is founded already", cluster.id);
+            return Err(Refusal::new(Code::ResourceExists, why));
+        }
+        let id = ClusterId(ids.next(now));
+        let event = cluster::Event::Founded { id, shards, format: cluster::FORMAT };
+        Ok((id, self.entry(ids, now, event, actor, None)))
     }
 
     fn entry(
         &self,
         ids: &mut Ids,
         now: Timestamp,
-        position: Position,
+        event: cluster::Event,
         actor: Actor,
-        reason: String,
+        reason: Option<String>,
     ) -> Entry {
         let at = now.max(self.at.next());
         let id = DecisionId(ids.next(at));
-        let event = cluster::Event::PositionSetAside { position, reason: reason.clone() };
         let decision = Decision {
             id,
             aggregate: Aggregate::Cluster,
@@ -164,7 +190,7 @@ impl ClusterLog {
             request_digest: None,
             cause: None,
             correlation: id,
-            reason: Some(reason),
+            reason,
             traceparent: None,
             events: vec![Event::Cluster(event)],
         };
@@ -174,7 +200,7 @@ impl ClusterLog {
 
 #[cfg(test)]
 mod tests {
-    use schemas::names::{ClientName, ClusterId, ServiceId};
+    use schemas::names::{ClientName, ServiceId};
 
     use super::*;
 
@@ -214,6 +240,20 @@ mod tests {
         log.read(Position(9), &entry(5, 2, elected(Role::Bbs, "b", 1).0).encode());
         assert_eq!(log.leader(Role::Bbs), Some(&Leader { id, term: 2, since: Timestamp(6) }));
         assert_eq!(log.leader(Role::Auctioneer), None);
+    }
+
+    #[test]
+    fn cluster_is_founded_once() {
+        let (mut log, mut ids) = (ClusterLog::default(), Ids::new(1));
+        let actor = Actor::Operator(ClientName::new("ada").unwrap());
+        let (id, entry) = log.found(&mut ids, Timestamp(7), actor.clone(), 4).unwrap();
+        assert_eq!((entry.decisions.len(), entry.decisions[0].version), (1, 1));
+        assert_eq!(entry.decisions[0].at, Timestamp(7));
+        log.read(Position(1), &entry.encode());
+        assert_eq!(log.cluster_id(), Some(id));
+        let refused = log.found(&mut ids, Timestamp(8), actor, 4).unwrap_err();
+        assert_eq!(refused.code, Code::ResourceExists);
+        assert!(refused.message.contains(&id.to_string()), "{refused}");
     }
 
     fn order(position: u64, reason: &str) -> SetAsideOrder {

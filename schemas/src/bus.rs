@@ -21,6 +21,9 @@ const SEAL: &str = "seal";
 const INSTANCE: &str = "instance";
 const TALK: &str = "talk";
 
+/// The subjects by which a cluster is founded.
+const FOUNDING: &str = "founding";
+
 /// What the subject of every answer starts with.
 pub const INBOX_ROOT: &str = "muster.inbox.";
 
@@ -53,6 +56,10 @@ pub enum BusSubject {
     Elected(LeaderRole),
     /// `muster.alive.<role>`: a leader's or a standby's sign of life, for people.
     Alive(LeaderRole),
+    /// `muster.founding.asked`: `muster cluster found` asks every service which cluster it belongs to.
+    FoundingAsked,
+    /// `muster.founding.known`: a service that belongs to a cluster names it to whoever founds one.
+    FoundingKnown,
     /// `muster.query.<root>.<noun>.<verb>`: a query. The root names the caller.
     Query(Caller, QueryVerb),
     /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query that one BBS passes on to the one that holds its World snapshot.
@@ -129,6 +136,8 @@ pub enum OperatorVerb {
     CellUncordon,
     /// `cell.forget`
     CellForget,
+    /// `cell.accept-log`
+    CellAcceptLog,
     /// `cluster.preemption`
     ClusterPreemption,
     /// `journal.set-aside`
@@ -162,6 +171,8 @@ pub enum RepVerb {
     Enter,
     /// What a client says to such a program.
     Talk,
+    /// An operator has the rep go on with the log as it is now.
+    AcceptLog,
 }
 
 /// What an auctioneer reports to the BBS.
@@ -310,11 +321,12 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CellEvacuate,
         Self::CellCordon,
         Self::CellUncordon,
         Self::CellForget,
+        Self::CellAcceptLog,
         Self::ClusterPreemption,
         Self::JournalSetAside,
     ];
@@ -327,6 +339,7 @@ impl OperatorVerb {
             Self::CellCordon => ("cell", "cordon"),
             Self::CellUncordon => ("cell", "uncordon"),
             Self::CellForget => ("cell", "forget"),
+            Self::CellAcceptLog => ("cell", "accept-log"),
             Self::ClusterPreemption => ("cluster", "preemption"),
             Self::JournalSetAside => ("journal", "set-aside"),
         }
@@ -335,7 +348,7 @@ impl OperatorVerb {
 
 impl RepVerb {
     /// Every one of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Perform,
         Self::Stop,
         Self::Cancel,
@@ -348,6 +361,7 @@ impl RepVerb {
         Self::Files,
         Self::Enter,
         Self::Talk,
+        Self::AcceptLog,
     ];
 
     /// As it stands in the subject.
@@ -366,6 +380,7 @@ impl RepVerb {
             Self::Files => "files",
             Self::Enter => "enter",
             Self::Talk => "talk",
+            Self::AcceptLog => "accept-log",
         }
     }
 }
@@ -519,6 +534,8 @@ impl BusSubject {
             [ROOT, "alive", role] => {
                 find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
             }
+            [ROOT, FOUNDING, "asked"] => Ok(Self::FoundingAsked),
+            [ROOT, FOUNDING, "known"] => Ok(Self::FoundingKnown),
             [ROOT, "query", ref asked @ ..] => {
                 let (caller, verb) = query(asked)?;
                 Ok(Self::Query(caller, verb))
@@ -594,6 +611,8 @@ impl fmt::Display for BusSubject {
             Self::Beat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Elected(role) => write!(f, "{ROOT}.elected.{}", role.as_str()),
             Self::Alive(role) => write!(f, "{ROOT}.alive.{}", role.as_str()),
+            Self::FoundingAsked => write!(f, "{ROOT}.{FOUNDING}.asked"),
+            Self::FoundingKnown => write!(f, "{ROOT}.{FOUNDING}.known"),
             Self::Query(caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.query.{caller}.{noun}.{verb}")

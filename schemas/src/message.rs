@@ -3,7 +3,7 @@
 //! | subject | message | answer |
 //! |---|---|---|
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget`, `.accept-log` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
@@ -14,12 +14,15 @@
 //! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
 //! | `muster.cell.<cell_id>.rep.dismiss` | [`Dismiss`] | |
 //! | `muster.cell.<cell_id>.rep.enter` | [`Enter`] | |
+//! | `muster.cell.<cell_id>.rep.accept-log` | [`AcceptLog`], JSON | [`Answer`] of nothing |
 //! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`RepOrder`] | [`Answer`] of [`Heartbeat`] |
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
 //! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
 //! | `muster.elected.bbs`, `muster.elected.auctioneer` | [`Beat`] | |
 //! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`Alive`] | |
+//! | `muster.founding.asked` | nothing | |
+//! | `muster.founding.known` | [`KnownCluster`], JSON | |
 //! | `muster.query.<root>.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
 
 use std::sync::Arc;
@@ -35,8 +38,8 @@ use crate::definition::{Definition, TaskDefinition};
 use crate::exec::Exec;
 use crate::key::ActualLrpKey;
 use crate::names::{
-    CellId, ClientName, Domain, EvaluationId, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId,
-    ServiceId, TaskGuid,
+    CellId, ClientName, ClusterId, Domain, EvaluationId, FolderId, Incarnation, InstanceGuid, ProcessGuid,
+    RequestId, ServiceId, TaskGuid,
 };
 use crate::placement::Explanation;
 use crate::preemption::Eviction;
@@ -156,6 +159,22 @@ pub struct Leave {
 pub struct Dismiss {
     /// The data folder of the rep that is refused.
     pub folder: FolderId,
+}
+
+/// The cluster that a service belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownCluster {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// The service, as people read it: `rep c1`.
+    pub service: String,
+}
+
+/// An operator has a rep forget the terms and positions that it knows, and go on with the log as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptLog {
+    /// The cluster of that log: a rep of another one refuses.
+    pub cluster_id: ClusterId,
 }
 
 /// What a rep reports, many in one message.

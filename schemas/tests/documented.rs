@@ -104,7 +104,8 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             OperatorVerb::CellEvacuate
             | OperatorVerb::CellCordon
             | OperatorVerb::CellUncordon
-            | OperatorVerb::CellForget => schemas.of::<CellEvacuate>(),
+            | OperatorVerb::CellForget
+            | OperatorVerb::CellAcceptLog => schemas.of::<CellEvacuate>(),
             OperatorVerb::ClusterPreemption => schemas.of::<SwitchPreemption>(),
             OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
         };

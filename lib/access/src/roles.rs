@@ -13,7 +13,8 @@ use schemas::subject::STREAM;
 /// What a program or a person is on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// The connection by which a BBS appends to the journal. It answers nobody.
+    /// The connection by which a BBS appends to the journal. It answers nobody. A cluster is founded, and a log is
+    /// imported, as this role: who may append anything may append the first entry, too.
     BbsWriter,
     /// The connections by which a BBS takes commands and answers queries. It writes no events.
     Bbs,
@@ -99,19 +100,15 @@ impl Role {
     pub fn rights(&self) -> Option<Rights> {
         let (publishes, subscribes, answers) = match self {
             Self::BbsWriter => (
-                [
-                    vec![Reach::Events.to_string(), of_stream("STREAM.CREATE.S")],
-                    reads_stream(),
-                    follows_stream(),
-                ]
-                .concat(),
-                inboxes(&[InboxKind::BbsWriter]),
+                writer_publishes(),
+                [vec![BusSubject::FoundingKnown.to_string()], inboxes(&[InboxKind::BbsWriter])].concat(),
                 false,
             ),
             Self::Bbs => (bbs_publishes(), bbs_subscribes(), false),
             Self::Auctioneer => (
                 [
                     vec![Reach::Auctioneers.to_string(), Reach::Orders(RepVerb::Perform).to_string()],
+                    vec![BusSubject::FoundingKnown.to_string()],
                     signs(LeaderRole::Auctioneer),
                     vec![queries(Caller::Auctioneer)],
                     reads_stream(),
@@ -119,7 +116,7 @@ impl Role {
                 ]
                 .concat(),
                 [
-                    vec![BusPattern::Heartbeats.to_string()],
+                    vec![BusPattern::Heartbeats.to_string(), BusSubject::FoundingAsked.to_string()],
                     LeaderRole::ALL.map(|role| BusPattern::Beats(role).to_string()).to_vec(),
                     inboxes(&[InboxKind::Auctioneer, InboxKind::AuctioneerReader]),
                 ]
@@ -130,12 +127,14 @@ impl Role {
                 vec![
                     Reach::Reports(cell.clone()).to_string(),
                     BusSubject::Heartbeat(cell.clone()).to_string(),
+                    BusSubject::FoundingKnown.to_string(),
                     Caller::Rep(cell.clone()).query(QueryVerb::CellRecords),
                     Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow),
                 ],
                 vec![
                     BusPattern::Rep(cell.clone()).to_string(),
                     BusPattern::Elected.to_string(),
+                    BusSubject::FoundingAsked.to_string(),
                     inbox(Inbox::Rep(cell.clone())),
                 ],
                 true,
@@ -168,6 +167,12 @@ impl Role {
     }
 }
 
+fn writer_publishes() -> Vec<String> {
+    let own =
+        [Reach::Events.to_string(), of_stream("STREAM.CREATE.S"), BusSubject::FoundingAsked.to_string()];
+    [own.to_vec(), reads_stream(), follows_stream()].concat()
+}
+
 fn bbs_publishes() -> Vec<String> {
     let orders = [
         RepVerb::Stop,
@@ -181,6 +186,7 @@ fn bbs_publishes() -> Vec<String> {
         RepVerb::Files,
         RepVerb::Enter,
         RepVerb::Talk,
+        RepVerb::AcceptLog,
     ];
     let answered = [
         InboxKind::Client,
@@ -194,7 +200,8 @@ fn bbs_publishes() -> Vec<String> {
     [
         orders.map(|verb| Reach::Orders(verb).to_string()).to_vec(),
         signs(LeaderRole::Bbs),
-        vec![queries(Caller::Bbs), Reach::QueriesOf.to_string(), EVERYTHING.to_owned()],
+        vec![queries(Caller::Bbs), Reach::QueriesOf.to_string()],
+        vec![EVERYTHING.to_owned(), BusSubject::FoundingKnown.to_string()],
         inboxes(&answered),
         reads_stream(),
     ]
@@ -214,7 +221,7 @@ fn bbs_subscribes() -> Vec<String> {
     ];
     [
         heard.map(|pattern| pattern.to_string()).to_vec(),
-        vec![Reach::QueriesOf.to_string()],
+        vec![Reach::QueriesOf.to_string(), BusSubject::FoundingAsked.to_string()],
         inboxes(&[InboxKind::Bbs]),
     ]
     .concat()

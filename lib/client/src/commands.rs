@@ -268,6 +268,16 @@ impl Client {
         self.ask_for(&subjects::operator_cell(&self.name, command), &request).await
     }
 
+    /// Has the rep of a cell forget the terms and positions that it knows, and go on with the log as it is now: behind a restore it
+    /// may know later ones than the log, and obeys no leader. Operators may do so.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn accept_log(&self, id: &CellId) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
+        self.ask_for(&subjects::accept_log(&self.name), &request).await
+    }
+
     /// Switches preemption on or off for the cluster: whether what is less urgent may be stopped, so that what waits has room.
     /// Operators may do so.
     ///

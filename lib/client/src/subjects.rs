@@ -48,6 +48,12 @@ pub fn set_aside(name: &ClientName) -> String {
     BusSubject::Operator(name.clone(), OperatorVerb::JournalSetAside).to_string()
 }
 
+/// The subject on which an operator has a rep accept the log as it is now.
+#[must_use]
+pub fn accept_log(name: &ClientName) -> String {
+    BusSubject::Operator(name.clone(), OperatorVerb::CellAcceptLog).to_string()
+}
+
 /// What stands before the subjects of answers to a client, so that its permission is one line.
 #[must_use]
 pub fn inbox(domain: &Domain, name: &ClientName) -> String {

@@ -270,8 +270,11 @@ impl Place {
             }
             Some(nats) => {
                 let BenchArgs { replicas, monitoring, .. } = args;
-                let settings =
-                    StreamSettings { replicas: *replicas, create: true, monitoring: monitoring.clone() };
+                let settings = StreamSettings {
+                    replicas: *replicas,
+                    monitoring: monitoring.clone(),
+                    ..StreamSettings::default()
+                };
                 let journal = nats.journal("bench writer", &Inbox::BbsWriter(bench_id()?), &settings).await?;
                 let end = journal.end().await?;
                 if end.0 > 0 {

@@ -78,13 +78,20 @@ pub(crate) fn cache() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The folder belongs to another cluster, or can't be used.
-pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<(), HomeError> {
-    let here = cluster(bus, cell).await.to_string();
+pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<ClusterId, HomeError> {
+    let id = cluster(bus, cell).await;
+    let here = id.to_string();
     let known = known(data, &here).map_err(unusable(data))?;
     if known == here {
-        return Ok(());
+        return Ok(id);
     }
     Err(HomeError::OtherCluster { path: data.to_owned(), known, here })
+}
+
+/// The cluster that a folder names; `None` if it names none yet.
+pub(crate) fn cluster_of(data: &Path) -> Option<ClusterId> {
+    let text = fs::read_to_string(data.join(FILE)).ok()?;
+    text.trim().parse().ok().map(ClusterId)
 }
 
 /// The cluster that a folder names; `id`, from now on, if it names none.
@@ -127,7 +134,10 @@ pub(crate) fn new_folder_id() -> Result<FolderId, HomeError> {
 }
 
 /// Writes a file of one line, whole or not at all.
-fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
+///
+/// # Errors
+/// The folder can't be used.
+pub(crate) fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(data)?;
     let draft = data.join(format!("{name}.new"));
     let mut file = fs::File::create(&draft)?;
@@ -137,15 +147,22 @@ fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
     fs::File::open(data)?.sync_all()
 }
 
+/// The cluster, as a BBS that answers has it. `None`: none answers.
+pub(crate) async fn shown(bus: &Bus, cell: &CellId) -> Option<One<ClusterRow>> {
+    let subject = Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow);
+    let question = codec::encode(Form::Json, &Filter::default());
+    let answer = bus.ask(&subject, question.into(), PATIENCE).await;
+    match codec::decode::<Answer<One<ClusterRow>>>(&answer.ok()?).ok()? {
+        (Answer::Ok(cluster), _) => Some(cluster),
+        (Answer::Refused(_), _) => None,
+    }
+}
+
 /// Asks until somebody knows.
 async fn cluster(bus: &Bus, cell: &CellId) -> ClusterId {
-    let subject = Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow);
     let mut told = false;
     loop {
-        let question = codec::encode(Form::Json, &Filter::default());
-        let answer = bus.ask(&subject, question.into(), PATIENCE).await;
-        let answer = answer.ok().and_then(|bytes| codec::decode::<Answer<One<ClusterRow>>>(&bytes).ok());
-        if let Some((Answer::Ok(cluster), _)) = answer {
+        if let Some(cluster) = shown(bus, cell).await {
             return cluster.row.cluster_id;
         }
         if !told {

@@ -139,7 +139,8 @@ impl Local {
         let (id, seed) = identity("bbs")?;
         let settings = ::bbs::Settings {
             id,
-            shards: DEFAULT_SHARDS,
+            // Its journal and its cells live and end together, so an empty journal is a new cluster.
+            founds: may_lead.then_some(DEFAULT_SHARDS),
             presence,
             durability: journal.durability().to_string(),
             history_limit: HISTORY_SHOWN,
@@ -204,7 +205,7 @@ impl Local {
         let channel = (inputs, receiver);
         let watch = RepWatch::begin(&self.watching, id.clone(), bus.clone(), Arc::default());
         watch.watch_containers(&containers);
-        let running = rep::run(settings, seed, (bus, containers.clone()), channel, watch, stop.clone());
+        let running = rep::run(settings, seed, (bus, containers.clone(), None), channel, watch, stop.clone());
         self.services.spawn(async move { running.await.map(drop).map_err(Ended::from) });
         self.cells.push(Cell { id, containers, stop });
         Ok(())

@@ -10,6 +10,7 @@ mod config;
 mod dev;
 mod error;
 mod example_server;
+mod founding;
 mod home;
 mod host;
 mod http;

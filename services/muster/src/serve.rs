@@ -12,14 +12,13 @@ use clap::Args;
 use client::{Login, Tls};
 use executor::process::Isolate;
 use journal::Journal;
-use journal::{Durability, JetStream, JournalError, StreamSettings};
-use schemas::Timestamp;
+use journal::{Durability, JetStream, JournalError, STREAM, StreamSettings};
 use schemas::attributes::{AttributeName, check_value};
 use schemas::bus::Inbox;
 use schemas::limits::{HISTORY_KEPT, HISTORY_SHOWN, RESOURCE_MB};
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
-use schemas::subject::DEFAULT_SHARDS;
+use schemas::{Position, Timestamp};
 use secrets::Keys;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +32,8 @@ use crate::watched::{MetricsArgs, TracesArgs};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
+use crate::wire::founding::report;
+use crate::wire::inbox::waiting::Waiting;
 use crate::wire::past::{Cache, keep_newest};
 use crate::wire::rep::{self, End};
 use crate::wire::watching::Watching;
@@ -41,7 +42,7 @@ use crate::wire::watching::bbs::BbsWatch;
 use crate::wire::watching::projector::ProjectorWatch;
 use crate::wire::watching::rep::RepWatch;
 use crate::wire::{auctioneer, bbs};
-use crate::{home, host};
+use crate::{founding, home, host};
 
 /// Where the NATS servers are, and who we say that we are.
 #[derive(Clone, Debug)]
@@ -56,9 +57,6 @@ pub(crate) struct Nats {
 /// A BBS decides: it takes commands and writes the log. Start as many as you like; one leads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BbsArgs {
-    /// Shards of the cluster, 1 to 1024, if this is its first BBS ever
-    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=1024_u16), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
-    pub(crate) shards: u16,
     /// NATS servers that must hold every entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     pub(crate) replicas: usize,
@@ -330,6 +328,9 @@ impl Nats {
     }
 
     /// The journal, by a connection of its own: who writes events answers no questions.
+    ///
+    /// # Errors
+    /// There is no server, no stream, or it is refused.
     pub(crate) async fn journal(
         &self,
         name: &str,
@@ -337,49 +338,54 @@ impl Nats {
         settings: &StreamSettings,
     ) -> Result<Journal, ServiceError> {
         let connection = self.connect(name, inbox).await?;
-        let mut waits = false;
-        loop {
-            match JetStream::open(connection.clone(), settings).await {
-                Ok(stream) => return Ok(Journal::JetStream(stream)),
-                Err(JournalError::Absent) => {
-                    if !std::mem::replace(&mut waits, true) {
-                        tracing::info!("the journal's stream is not there yet: waiting for a BBS to make it");
-                    }
-                    tokio::time::sleep(STREAM_AGAIN).await;
-                }
-                Err(
-                    error @ (JournalError::Unavailable { .. }
-                    | JournalError::Refused(_)
-                    | JournalError::Damaged(_)
-                    | JournalError::Closed),
-                ) => return Err(error.into()),
-            }
-        }
+        Ok(Journal::JetStream(JetStream::open(connection, settings).await?))
     }
 
-    /// The journal for a service, which waits as long as it doesn't answer: its servers may still be finding each other. None:
-    /// it was told to stop meanwhile.
+    /// The journal for a service, once it holds a cluster. A service waits while the servers are still finding each other, the
+    /// stream is missing or empty, or a log is being imported: each may mean that the log was lost, and no service founds
+    /// another one. `waits` is called with each new reason. `None`: the service was stopped first.
     async fn awaited_journal(
         &self,
         name: &str,
         inbox: &Inbox,
         settings: &StreamSettings,
         stop: &CancellationToken,
+        mut waits: impl FnMut(&str),
     ) -> Result<Option<Journal>, ServiceError> {
-        let mut waits = false;
+        let settings = StreamSettings { create: false, ..settings.clone() };
+        let mut told = String::new();
+        let connection = self.connect(name, inbox).await?;
         loop {
+            let opened = async {
+                let journal = Journal::JetStream(JetStream::open(connection.clone(), &settings).await?);
+                let is_empty = journal.end().await? == Position(0);
+                Ok::<_, JournalError>((journal, is_empty))
+            };
             let opened = tokio::select! {
-                opened = self.journal(name, inbox, settings) => opened,
+                opened = opened => opened,
                 () = stop.cancelled() => return Ok(None),
             };
-            match opened {
-                Err(ServiceError::Journal(error @ JournalError::Unavailable { .. })) => {
-                    if !std::mem::replace(&mut waits, true) {
-                        tracing::warn!("{}; waiting for it", chain(&error));
-                    }
-                    tokio::time::sleep(SERVER_AGAIN).await;
+            let why = match opened {
+                Ok((journal, false)) => return Ok(Some(journal)),
+                Ok((_, true)) => {
+                    format!("no cluster: the stream {STREAM} holds no entry: {}", founding::ADVICE)
                 }
-                opened => return opened.map(Some),
+                Err(JournalError::Absent) => {
+                    format!("no cluster: {}: {}", JournalError::Absent, founding::ADVICE)
+                }
+                Err(error @ JournalError::Unavailable { .. }) => chain(&error),
+                Err(error @ (JournalError::Refused(_) | JournalError::Damaged(_) | JournalError::Closed)) => {
+                    return Err(error.into());
+                }
+            };
+            if told != why {
+                tracing::warn!("{why}; waiting");
+                waits(&why);
+                told = why;
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(None),
+                () = tokio::time::sleep(SERVER_AGAIN) => {}
             }
         }
     }
@@ -405,13 +411,24 @@ pub(crate) async fn run_bbs(
 ) -> Result<(), ServiceError> {
     let (id, seed) = identity("bbs")?;
     let own = bbs::Own::new(args.keys.open()?, args.callback_allow.iter().cloned().collect())?;
-    let stream =
-        StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
-    let writer = nats.logged_in_by(args.writer_creds.as_deref());
-    let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id.clone()));
-    let Some(journal) = writer.awaited_journal(&name, &inbox, &stream, &stop).await? else { return Ok(()) };
+    let stream = StreamSettings {
+        replicas: args.replicas,
+        monitoring: args.monitoring.clone(),
+        ..StreamSettings::default()
+    };
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
+    let watch = BbsWatch::before_journal(&watching, bus.clone(), Arc::clone(&nats.refused));
+    let writer = nats.logged_in_by(args.writer_creds.as_deref());
+    let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id.clone()));
+    let waiting = Waiting::new(Bus::from(queries.clone()), bus.clone());
+    let waits = |why: &str| {
+        watch.waits(why);
+        waiting.refuse(why);
+    };
+    let opened = writer.awaited_journal(&name, &inbox, &stream, &stop, waits).await?;
+    drop(waiting);
+    let Some(journal) = opened else { return Ok(()) };
     let history = journal.over(queries.clone()).await?;
     let cache = args.cache.open();
     match &cache {
@@ -422,8 +439,7 @@ pub(crate) async fn run_bbs(
     }
     let traces = args.traces.otlp.clone();
     let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history, cache, traces };
-    let watched = (lines.bus.clone(), lines.history.clone());
-    let watch = BbsWatch::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
+    watch.follows(&watching, lines.history.clone(), stop.child_token());
     let durability = lines.journal.durability();
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
@@ -438,10 +454,9 @@ pub(crate) async fn run_bbs(
     };
     let (durability, program) = (durability.to_string(), host::program());
     let history_limit = args.history_limit;
-    let shards = args.shards;
     let settings = ::bbs::Settings {
         id,
-        shards,
+        founds: None,
         presence,
         durability,
         history_limit,
@@ -457,8 +472,6 @@ pub(crate) async fn run_bbs(
 const SERVER_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
 /// The inbox of a connection that asks nothing.
 const FIRST_INBOX: &str = "muster.inbox.start";
-/// How often who may not make the journal's stream looks whether it is there.
-const STREAM_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Runs an auctioneer.
 ///
@@ -471,9 +484,10 @@ pub(crate) async fn run_auctioneer(
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, _) = identity("auctioneer")?;
-    let stream = StreamSettings { replicas: args.replicas, create: false, monitoring: vec![] };
+    let stream = StreamSettings { replicas: args.replicas, ..StreamSettings::default() };
     let (name, inbox) = (format!("{id} reader"), Inbox::AuctioneerReader(id.clone()));
-    let Some(journal) = nats.awaited_journal(&name, &inbox, &stream, &stop).await? else { return Ok(()) };
+    let opened = nats.awaited_journal(&name, &inbox, &stream, &stop, |_| {}).await?;
+    let Some(journal) = opened else { return Ok(()) };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
     let cache = args.cache.open();
     if let Some(cache) = cache.clone() {
@@ -505,9 +519,9 @@ pub(crate) async fn run_projector(
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, _) = identity("projector")?;
-    let stream = StreamSettings { replicas: 1, create: false, monitoring: vec![] };
     let inbox = Inbox::Projector(id.clone());
-    let opened = nats.awaited_journal(id.as_str(), &inbox, &stream, &stop).await?;
+    let stream = StreamSettings::default();
+    let opened = nats.awaited_journal(id.as_str(), &inbox, &stream, &stop, |_| {}).await?;
     let Some(journal) = opened else { return Ok(()) };
     tracing::info!(%id, database = %args.database, "a projector starts");
     let refused = Arc::clone(&nats.refused);
@@ -529,10 +543,13 @@ pub(crate) async fn run_rep(
     let keys = args.keys.open()?;
     let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
     let watch = RepWatch::begin(&watching, args.cell.clone(), bus.clone(), Arc::clone(&nats.refused));
-    tokio::select! {
+    let folder = data.clone();
+    let known = move || home::cluster_of(&folder);
+    let _named = report(&bus, format!("rep {}", args.cell), known).await.map_err(Ended::from)?;
+    let cluster_id = tokio::select! {
         () = stop.cancelled() => return Ok(End::Stopped),
         checked = home::check(&bus, &args.cell, &data) => checked?,
-    }
+    };
     host::allow_many_files();
     let host = host::resources(&data);
     let total = Resources {
@@ -563,7 +580,7 @@ pub(crate) async fn run_rep(
     settings.attributes = host::attributes(given, containers.isolation())?;
     let (_, seed) = identity("rep")?;
     let channel = (inputs, receiver);
-    let running = rep::run(settings, seed, (bus, containers), channel, watch, stop);
+    let running = rep::run(settings, seed, (bus, containers, Some(cluster_id)), channel, watch, stop);
     Ok(running.await.map_err(Ended::from)?)
 }
 

@@ -774,7 +774,7 @@ impl Cluster {
 fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Settings {
     bbs::Settings {
         id,
-        shards: 4,
+        founds: Some(4),
         presence: bbs::presence::Settings {
             mass_loss_wait: MASS_LOSS_WAIT,
             ..bbs::presence::Settings::default()

@@ -93,6 +93,8 @@ impl Cluster {
         let cluster = Self { shape, binaries, binary, programs, proxies, postgres, servers, disks, folder };
         if shape.past > 0 {
             cluster.import().await?;
+        } else {
+            cluster.muster(&["cluster", "found", "--replicas", &shape.nodes.to_string()]).await?;
         }
         Ok(cluster)
     }

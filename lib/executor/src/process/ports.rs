@@ -2,6 +2,7 @@
 //! be bound and no other rep reserves it; it is kept until its container is deleted.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
@@ -69,9 +70,9 @@ impl Ports {
     pub(super) fn adopt(&mut self, mappings: &[PortMapping]) {
         let mut held = held();
         for mapping in mappings {
-            if !self.own.contains_key(&mapping.host_port) {
+            if let Entry::Vacant(own) = self.own.entry(mapping.host_port) {
                 let reservation = reserve(mapping.host_port).ok().flatten();
-                self.own.insert(mapping.host_port, reservation);
+                own.insert(reservation);
                 *held.entry(mapping.host_port).or_default() += 1;
             }
         }

@@ -69,8 +69,9 @@ const MOST_QUEUED: usize = 100_000;
 pub struct Settings {
     /// Its own id.
     pub id: ServiceId,
-    /// How many shards a cluster gets that it founds.
-    pub shards: u16,
+    /// Shard count of the cluster that it founds in an empty log. `None` if it never founds one: a program whose log
+    /// can be lost must not take an empty log for a new cluster.
+    pub founds: Option<u16>,
     /// How cells are watched.
     pub presence: presence::Settings,
     /// Whether what is acknowledged survives a power cut, as people read it.

@@ -48,15 +48,16 @@ impl Bbs {
         self.standing().leads.then(|| self.beat(true))
     }
 
-    /// Has it written that this BBS leads; in a journal without a cluster, that one is founded.
+    /// Queues the election of this BBS. In an empty log it founds the cluster first, if it may; otherwise it waits.
     fn campaign(&mut self, term: u64) {
         if self.shards.holds(&Subject::Cluster, |_| true) {
             return;
         }
-        let found = self.world().cluster().is_none().then(|| {
-            let id = ClusterId(self.ids.next(self.shown));
-            (id, self.settings.shards)
-        });
+        let found = match (self.world().cluster(), self.settings.founds) {
+            (Some(_), _) => None,
+            (None, Some(shards)) => Some((ClusterId(self.ids.next(self.shown)), shards)),
+            (None, None) => return,
+        };
         let id = self.settings.id.clone();
         self.enqueue_own(AggregateCommand::Lead { role: cluster::Role::Bbs, id, term, found });
     }

@@ -8,12 +8,12 @@ use projections::{ClusterLog, Query as Rows};
 use schemas::entry::Actor;
 use schemas::message::Beat;
 use schemas::names::{ClientName, Ids, ServiceId};
-use schemas::{Code, Position};
+use schemas::{Code, Position, Timestamp};
 
-use bbs::{Query, Reply};
+use bbs::{Bbs, Effect, Input, Query, Reply, Settings};
 use schemas::query::{Filter, Records, Show};
 
-use crate::scene::{Fate, Scene};
+use crate::scene::{Fate, Scene, settings};
 use crate::words;
 
 #[test]
@@ -39,7 +39,7 @@ fn what_is_no_entry_is_set_aside_and_shown() {
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
     let mut beat = words::heartbeat("c1", 1, 99);
     beat.evacuating = true;
-    scene.input(0, bbs::Input::Heartbeat(beat));
+    scene.input(0, Input::Heartbeat(beat));
     assert_eq!(scene.times("cell.evacuating.v1").len(), 1);
     // Who starts later sees the same.
     let later = scene.start();
@@ -162,7 +162,7 @@ fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
             assert!(refused, "{query:?} after {position} entries: {answer:?}");
         }
     }
-    scene.input(unread, bbs::Input::CaughtUp);
+    scene.input(unread, Input::CaughtUp);
     for query in queries() {
         let answer = scene.query(unread, query.clone());
         assert!(matches!(answer, Reply::Rows(Ok(_)) | Reply::Records(_)), "{query:?}: {answer:?}");
@@ -182,7 +182,7 @@ fn forged_beats_hold_back_no_takeover_for_longer_than_an_election() {
                 position: Position(1),
                 steps_down: false,
             };
-            scene.input(1, bbs::Input::Beat(beat));
+            scene.input(1, Input::Beat(beat));
             scene.pass(Duration::from_millis(100));
         }
         let waited = scene.now.since(since);
@@ -228,4 +228,19 @@ fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
     assert!(scene.bbs(0).leads());
     let again = scene.client(0, words::lrp("db", 1));
     assert!(matches!(scene.answers[&again], Reply::Done(Ok(_))), "{:?}", scene.answers[&again]);
+}
+
+/// A log that is empty may be one that was lost.
+#[test]
+fn bbs_founds_no_cluster_unless_it_may() {
+    for founds in [Some(4), None] {
+        let mut bbs = Bbs::new(Settings { founds, ..settings(0) }, Ids::new(1));
+        let mut effects = bbs.step(Timestamp::from_millis(1), Input::CaughtUp);
+        for second in 1..60 {
+            let now = Timestamp::from_millis(second * 1_000);
+            effects.extend([Input::Tick, Input::Turn].into_iter().flat_map(|input| bbs.step(now, input)));
+        }
+        let appends = effects.iter().any(|effect| matches!(effect, Effect::Append { .. }));
+        assert_eq!(appends, founds.is_some());
+    }
 }

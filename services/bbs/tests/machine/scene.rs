@@ -130,19 +130,8 @@ impl Scene {
     }
 
     fn new_bbs(&mut self, number: usize) -> Bbs {
-        let settings = Settings {
-            id: ServiceId::new(&format!("b{number}")).unwrap(),
-            shards: 4,
-            presence: presence::Settings::default(),
-            durability: "none".into(),
-            history_limit: schemas::limits::HISTORY_SHOWN,
-            program: schemas::message::Program::default(),
-            sweep: bbs::SWEEP,
-            bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
-            may_lead: true,
-        };
         self.requester += 1;
-        Bbs::new(settings, Ids::new(100 + self.requester)).knowing(self.set_aside.clone())
+        Bbs::new(settings(number), Ids::new(100 + self.requester)).knowing(self.set_aside.clone())
     }
 
     pub(crate) fn bbs(&self, number: usize) -> &Bbs {
@@ -400,5 +389,20 @@ impl Scene {
         let query = Query::Rows(projections::Query::Cluster(Filter::default()));
         let Reply::Rows(Ok(rows)) = self.query(node, query) else { panic!("no rows") };
         serde_json::from_str::<One<ClusterRow>>(&rows).unwrap().row
+    }
+}
+
+/// Settings of a BBS that founds a cluster in an empty log.
+pub(crate) fn settings(number: usize) -> Settings {
+    Settings {
+        id: ServiceId::new(&format!("b{number}")).unwrap(),
+        founds: Some(4),
+        presence: presence::Settings::default(),
+        durability: "none".into(),
+        history_limit: schemas::limits::HISTORY_SHOWN,
+        program: schemas::message::Program::default(),
+        sweep: bbs::SWEEP,
+        bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
+        may_lead: true,
     }
 }

@@ -29,6 +29,7 @@ use super::replay::ReplayArgs;
 use super::trace::Sought;
 use super::what_if::WhatIfArgs;
 use super::words::{Invalid, number, parse_duration};
+use crate::founding::FoundArgs;
 use crate::otlp::Collector;
 use crate::serve::parse_replicas;
 
@@ -899,6 +900,11 @@ pub(crate) enum CellVerb {
         /// Id of the cell
         id: CellId,
     },
+    /// Have a cell go on with a log that was restored, though its rep knows a later term of the one that was lost
+    AcceptLog {
+        /// Id of the cell
+        id: CellId,
+    },
 }
 
 /// What can be done with the cluster.
@@ -909,6 +915,8 @@ pub(crate) enum ClusterVerb {
         #[command(flatten)]
         at: At,
     },
+    /// Found a cluster on a NATS server that has none: makes the stream, and writes its first entry
+    Found(FoundArgs),
     /// Switch preemption on or off: whether what is less urgent by 10 or more may be stopped, so that what waits has room
     Preemption {
         /// On or off

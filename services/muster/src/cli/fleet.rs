@@ -13,6 +13,7 @@ use super::connect::connect;
 use super::failure::Failure;
 use super::output::Output;
 use super::{find, rows};
+use crate::{founding, launch};
 
 /// What a refresh did.
 #[derive(Serialize)]
@@ -100,6 +101,12 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
             let ordered = order(&client, &id, Command::Forget).await?;
             output.next(&ordered, |_, _| format!("cell {id} is forgotten"))
         }
+        CellVerb::AcceptLog { id } => {
+            let done = client.accept_log(&id).await;
+            let doing = |error| Failure::from(error).doing(format!("have cell {id} accept the log"));
+            let ordered = Ordered { cell_id: id.clone(), position: done.map_err(doing)?.position };
+            output.next(&ordered, |_, _| format!("cell {id} goes on with the log as it is now"))
+        }
     }
 }
 
@@ -122,6 +129,18 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
         ClusterVerb::Show { .. } => {
             let row = connect(global).await?.cluster().await?.row;
             Output::new(global).one(&row, rows::cluster)
+        }
+        ClusterVerb::Found(args) => {
+            let doing = |failure: Failure| failure.doing("found a cluster");
+            let nats = launch::nats(global).ok_or_else(|| {
+                doing(Failure::usage("no NATS server is named: muster dev founds its own cluster"))
+                    .advise("name a server: --nats URL")
+            })?;
+            let founded = founding::found(&nats, &args).await.map_err(doing)?;
+            Output::new(global).one(&founded, |founded, _| {
+                let word = if founded.new { "is founded" } else { "is there already" };
+                format!("cluster {} {word}", founded.cluster_id)
+            })
         }
         ClusterVerb::Preemption { switch } => {
             let on = switch == Switch::On;

@@ -151,9 +151,10 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
             CellVerb::Evacuate { .. }
             | CellVerb::Cordon { .. }
             | CellVerb::Uncordon { .. }
-            | CellVerb::Forget { .. },
+            | CellVerb::Forget { .. }
+            | CellVerb::AcceptLog { .. },
         )
-        | Command::Cluster(ClusterVerb::Preemption { .. })
+        | Command::Cluster(ClusterVerb::Preemption { .. } | ClusterVerb::Found(_))
         | Command::Evaluation(EvaluationVerb::Watch { .. } | EvaluationVerb::Retry { .. })
         | Command::Events(_)
         | Command::Journal(_)

@@ -2,8 +2,8 @@
 //! options name it for all; given as a flag where it would change nothing, it is refused.
 
 use super::args::{
-    CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Format, Global, InstanceVerb,
-    JournalVerb, LrpVerb, ParameterisedVerb, PeriodicVerb, RolloutVerb, Strength, TaskVerb,
+    CellVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Format, Global, InstanceVerb, JournalVerb,
+    LrpVerb, ParameterisedVerb, PeriodicVerb, RolloutVerb, Strength, TaskVerb,
 };
 use super::failure::Failure;
 
@@ -65,9 +65,10 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | CellVerb::Evacuate { .. }
             | CellVerb::Cordon { .. }
             | CellVerb::Uncordon { .. }
-            | CellVerb::Forget { .. },
+            | CellVerb::Forget { .. }
+            | CellVerb::AcceptLog { .. },
         )
-        | Command::Cluster(ClusterVerb::Show { .. } | ClusterVerb::Preemption { .. })
+        | Command::Cluster(_)
         | Command::Status { .. }
         | Command::Doctor(_)
         | Command::Install(_)

@@ -23,6 +23,7 @@ use super::beating::{Beating, LeaderBeats};
 use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::following;
+use super::founding;
 use super::listening::Listening;
 use super::past::{Begin, Cache};
 use super::setting_aside;
@@ -44,6 +45,8 @@ pub(crate) async fn run(
         let listening = Listening::begin(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
         let Some(log) = setting_aside::log_so_far(&journal, &stop).await? else { return Ok(()) };
         listening.know(log.leader(Role::Auctioneer));
+        let cluster_id = log.cluster_id();
+        let _named = founding::report(&bus, format!("auctioneer {}", who.0), move || cluster_id).await?;
         let begin = Begin::of(&journal, cache.as_ref(), log.positions()).await;
         let lines = (journal.clone(), bus.clone());
         let ended = run_machine(who.clone(), (begin, listening), lines, &watch, &stop).await;

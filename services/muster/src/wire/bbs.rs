@@ -37,6 +37,7 @@ use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::feed::{self, Fed, Feed};
 use super::following;
+use super::founding;
 use super::lanes::{Inputs, Lanes};
 use super::listening::Listening;
 use super::past::{Begin, Cache, Looking};
@@ -222,6 +223,8 @@ pub(crate) async fn run(
         let listening = Listening::begin(&lines.bus, LeaderRole::Bbs, settings.id.clone()).await?;
         let Some(log) = setting_aside::log_so_far(&lines.journal, &stop).await? else { return Ok(()) };
         listening.know(log.leader(Role::Bbs));
+        let cluster_id = log.cluster_id();
+        let _named = founding::report(&lines.bus, format!("BBS {}", settings.id), move || cluster_id).await?;
         let begin = Begin::of(&lines.history, lines.cache.as_ref(), log.positions()).await;
         let machine = Bbs::new(settings.clone(), Ids::new(seed));
         let who = (settings.id.clone(), settings.program.clone());

@@ -52,6 +52,8 @@ impl Budgets {
             | BusSubject::Beat(_)
             | BusSubject::Elected(_)
             | BusSubject::Alive(_)
+            | BusSubject::FoundingAsked
+            | BusSubject::FoundingKnown
             | BusSubject::Query(..)
             | BusSubject::QueryOf(..)) => (&self.reports, other.to_string()),
         };

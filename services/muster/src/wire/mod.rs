@@ -9,11 +9,13 @@
 //! | [`decided`] | what a leading BBS has folded, as lines for people and as spans |
 //! | [`ended`] | why a service ended that nobody told to |
 //! | [`feed`] | every event to whoever listens, while a BBS leads |
+//! | [`founding`] | names the cluster of a service to whoever founds one |
 //! | [`following`] | the journal, entry by entry, to a machine |
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
 //! | [`bbs`] | the driver of a BBS |
 //! | [`budget`] | how much each client may have under way |
 //! | [`listening`] | the beats of leaders while a service that starts reads the log |
+//! | [`known_log`] | whether the log of the cluster is the one that a rep knows |
 //! | [`lanes`] | queues in which names take turns |
 //! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`past`] | queries about the past, answered from Worlds that are folded for them |
@@ -35,7 +37,9 @@ pub(crate) mod drive;
 pub(crate) mod ended;
 mod feed;
 mod following;
-mod inbox;
+pub(crate) mod founding;
+pub(crate) mod inbox;
+mod known_log;
 mod lanes;
 mod listening;
 pub(crate) mod past;

@@ -1,7 +1,7 @@
 //! The effect driver of a rep.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bus::{Bus, BusError, Incoming, LogLimit, ReplyTo, brief};
@@ -13,19 +13,22 @@ use schemas::codec::{self, Form};
 use schemas::exec::Talking;
 use schemas::health::ContainerHealth;
 use schemas::limits::GRACE_MS;
-use schemas::message::{Attach, Beat, Dismiss, Done, Enter, Leave, Perform, RepOrder, Reported, Stop};
-use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
-use schemas::query::{Files, Logs, ReadFiles, ReadLogs, Show};
+use schemas::message::{
+    AcceptLog, Attach, Beat, Dismiss, Done, Enter, Heartbeat, Leave, Perform, RepOrder, Reported, Stop,
+};
+use schemas::names::{CellId, ClusterId, FolderId, Ids, Incarnation, InstanceGuid};
+use schemas::query::{Files, Logs, ReadFiles, ReadLogs, RecordsAnswer, Show};
 use schemas::refusal::BadField;
 use schemas::{Code, Position, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
 use super::drive::{begin, drive};
+use super::known_log::{self, Compared, Log};
 use super::talks::Talks;
 use super::watching::rep::{RepOnlooker, RepWatch};
 use crate::error::chain;
@@ -44,6 +47,9 @@ const DELETED_SOON: Duration = Duration::from_secs(10);
 static NO_ORDER: LogLimit = LogLimit::new();
 static FOREIGN_INBOX: LogLimit = LogLimit::new();
 
+/// How often a rep that knows another log than the cluster compares again.
+const COMPARE_AGAIN: Duration = Duration::from_secs(15);
+
 /// How the work of a rep came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -53,11 +59,23 @@ pub(crate) enum End {
     Evacuated,
     /// Another rep speaks for the cell.
     Dismissed,
+    /// It goes on with a log that was restored.
+    Accepted,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Driver {
     cell: CellId,
     folder: FolderId,
+    /// The cluster that its data folder belongs to.
+    cluster_id: Option<ClusterId>,
+    /// Wakes the comparison of logs: an answer or a leader may be of another log.
+    suspects: Notify,
+    /// Why it can't go on with the log of the cluster, if so.
+    conflict: Mutex<Option<String>>,
     services: Services,
     containers: Containers,
     /// Programs that clients have run in its containers.
@@ -79,7 +97,7 @@ struct Driver {
 pub(crate) async fn run(
     settings: rep::Settings,
     seed: u64,
-    (bus, containers): (Bus, Containers),
+    (bus, containers, cluster_id): (Bus, Containers, Option<ClusterId>),
     channel: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
     watch: Arc<RepWatch>,
     stop: CancellationToken,
@@ -90,6 +108,9 @@ pub(crate) async fn run(
         let driver = Arc::new(Driver {
             cell: settings.cell_id.clone(),
             folder: settings.folder,
+            cluster_id,
+            suspects: Notify::new(),
+            conflict: Mutex::default(),
             services: Services::new(bus.clone()),
             containers: containers.clone(),
             talks: Talks::default(),
@@ -111,6 +132,9 @@ pub(crate) async fn run(
         match end? {
             End::Dismissed => {
                 tracing::warn!(cell = %driver.cell, "this rep may not speak for its cell: it does nothing, and asks again");
+            }
+            End::Accepted => {
+                tracing::warn!(cell = %driver.cell, "this rep goes on with the log as it is now")
             }
             end @ (End::Stopped | End::Evacuated) => return Ok(end),
         }
@@ -143,12 +167,14 @@ async fn speak(
             if let Ok((beat, _)) = codec::decode::<Beat>(&incoming.payload)
                 && leaders.insert(incoming.subject, beat.term) != Some(beat.term)
             {
+                listener.suspects.notify_one();
                 drop(listener.inputs.send(Input::Elected).await);
             }
         }
     });
     // A former machine may have left some.
     driver.containers.discard_all();
+    let comparing = tokio::spawn(Arc::clone(driver).compare_logs());
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let mut machine = Rep::new(settings, attached, incarnation, ids);
@@ -156,6 +182,7 @@ async fn speak(
     drive(&mut machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), beside).await;
     listening.abort();
     hearing.abort();
+    comparing.abort();
     let end = driver.end.get().copied().unwrap_or(End::Stopped);
     if end == End::Evacuated {
         tokio::select! {
@@ -225,6 +252,67 @@ impl Driver {
         }
     }
 
+    /// Compares the log that the machine knows with that of the cluster, whenever an answer is missing or a leader is elected. A
+    /// change is logged once, and a conflict makes the cell unhealthy until it is over.
+    async fn compare_logs(self: Arc<Self>) {
+        loop {
+            let conflicts = self.conflict().is_some();
+            tokio::select! {
+                () = self.suspects.notified() => {}
+                () = tokio::time::sleep(COMPARE_AGAIN), if conflicts => {}
+            }
+            let (terms, position) = self.watch.known();
+            let known = Log { cluster_id: self.cluster_id, terms, position };
+            let why = match known_log::compare(self.services.bus(), &self.cell, known).await {
+                Compared::Same => None,
+                Compared::Shorter(there) if !known.has_later_term(&there) => {
+                    tracing::warn!(
+                        cell = %self.cell,
+                        "the log ends at position {}, and this rep knows position {position}: an older log was restored",
+                        there.position
+                    );
+                    return self.end(End::Accepted);
+                }
+                Compared::Shorter(there) | Compared::Other(there) => Some(known.conflict(&self.cell, &there)),
+            };
+            let before = std::mem::replace(&mut *lock(&self.conflict), why.clone());
+            match (why, before) {
+                (Some(why), before) if before.is_none() => tracing::error!("{why}"),
+                (None, Some(_)) => {
+                    tracing::info!(cell = %self.cell, "the log is again the one that this rep knows")
+                }
+                (Some(_) | None, Some(_) | None) => {}
+            }
+        }
+    }
+
+    fn conflict(&self) -> Option<String> {
+        lock(&self.conflict).clone()
+    }
+
+    /// A heartbeat, with what the machine doesn't know: a rep that obeys no leader takes no work.
+    fn told(&self, beat: Heartbeat) -> Heartbeat {
+        Heartbeat { unhealthy: self.conflict().or(beat.unhealthy), ..beat }
+    }
+
+    /// An operator has it go on with the log as it is now.
+    fn accept_log(&self, asked: AcceptLog) -> Result<(), Refusal> {
+        match self.cluster_id {
+            Some(own) if own != asked.cluster_id => {
+                let why = format!(
+                    "the data folder of cell {} belongs to cluster {own}, and the log to cluster {}",
+                    self.cell, asked.cluster_id
+                );
+                Err(Refusal::new(Code::InvalidStateTransition, why))
+            }
+            Some(_) | None => {
+                tracing::warn!(cell = %self.cell, "an operator has this rep accept the log as it is now");
+                self.end(End::Accepted);
+                Ok(())
+            }
+        }
+    }
+
     /// Stops the machine for this reason.
     fn end(&self, end: End) {
         self.end.get_or_init(|| end);
@@ -286,6 +374,10 @@ impl Driver {
                 if let Ok((enter, _)) = codec::decode::<Enter>(&incoming.payload) {
                     self.talks.enter(&self.containers, enter);
                 }
+                None
+            }
+            RepVerb::AcceptLog => {
+                self.read(incoming, |driver, asked: AcceptLog| async move { driver.accept_log(asked) });
                 None
             }
             RepVerb::Talk => {
@@ -438,7 +530,7 @@ impl Driver {
             }
             Effect::AnswerState { requester, answer: result } => {
                 if let Some((to, form)) = self.waiting.take(requester) {
-                    answer(bus, &to, form, result).await;
+                    answer(bus, &to, form, result.map(|beat| self.told(beat))).await;
                 }
                 None
             }
@@ -455,7 +547,11 @@ impl Driver {
             }
             Effect::AskRecords { id, records } => {
                 let subject = Caller::Rep(self.cell.clone()).query(QueryVerb::CellRecords);
-                let answer = self.services.ask(&subject, &records, PATIENCE).await;
+                let answer: Option<Result<RecordsAnswer, Refusal>> =
+                    self.services.ask(&subject, &records, PATIENCE).await;
+                if !matches!(answer, Some(Ok(_))) {
+                    self.suspects.notify_one();
+                }
                 Some(Input::Records { id, answer })
             }
             Effect::SelfTest => {
@@ -463,6 +559,7 @@ impl Driver {
                 Some(Input::SelfTested(tested.map_err(|error| error.to_string())))
             }
             Effect::Heartbeat(beat) => {
+                let beat = self.told(beat);
                 self.watch.beats(&beat);
                 self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None

@@ -52,7 +52,7 @@ fn ends_badly(service: Service) -> String {
 
 #[test]
 fn a_stream_that_could_drop_is_refused() {
-    let mut cluster = Cluster::empty();
+    let mut cluster = Cluster::unfounded();
     let mut plain = cluster.plain("admin");
     let configured = [
         (json!({"max_msgs": 1000, "discard": "old"}), "max_msgs with discard old drops entries"),
@@ -84,6 +84,7 @@ fn a_stream_that_could_drop_is_refused() {
         assert_eq!(deleted["success"], true, "{deleted}");
     }
     // Without it, one is made as it must be.
+    cluster.found();
     ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.add(name));
     cluster.ready(1);
 }
@@ -335,7 +336,8 @@ fn an_auctioneer_needs_no_right_to_make_streams_or_entries() {
         Service::start(name, &log, args, &[("MUSTER_NATS_URL", &url(user))])
     };
     let mut auctioneer = start("auctioneer", "auctioneer", &["auctioneer"]);
-    auctioneer.says("waiting for a BBS to make it");
+    auctioneer.says("no cluster: the stream MUSTER does not exist");
+    Muster::nats(&url("all")).ok("cluster found");
     let _bbs = start("bbs", "all", &["bbs"]);
     let data = place.path().join("rep-c1").display().to_string();
     let _rep = start("rep-c1", "all", &["rep", "--cell", "c1", "--zone", "z1", "--data", &data]);

@@ -212,6 +212,7 @@ fn each_role_is_told_whether_it_may_do_what_it_must() {
     for role in ["client d n", "auditor a"] {
         users.add(role);
     }
+    users.muster("bbs-writer").ok("cluster found");
     let _bbs = users.start(&place, "bbs", &["bbs"]);
     let operator = users.muster("operator-ops");
     eventually("a BBS leads", || {

@@ -11,6 +11,7 @@
 //! | `dispatch.rs` | parameterised tasks: what a task is given, keys, and the limit |
 //! | `ended.rs` | what ended, and how each of it did |
 //! | `feed.rs` | every event to whoever listens, and a BBS that is killed meanwhile |
+//! | `founding.rs` | a cluster is founded once; a log that is lost is not founded again |
 //! | `rollouts.rs` | updates, bad updates and the way back, while every index runs |
 //! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
 //! | `nats.rs` | services on NATS, each killed while commands go on |
@@ -32,6 +33,7 @@
 //! | `transfers.rs` | what is fetched for an instance, its files, and the logs of all instances of a process at once |
 //! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
 //! | `proof.rs` | the log as a file and back, replayed, and every change of it found |
+//! | `restore.rs` | the log is lost and restored, while services run and while they are stopped |
 //! | `what_if.rs` | what would happen, and single decisions: nothing is written |
 //! | `stories.rs` | the stories of `tests/stories`, for real |
 //! | `tables.rs` | tables of what happens, and projectors that are killed |
@@ -51,12 +53,14 @@ mod ended;
 mod exec;
 mod feed;
 mod files;
+mod founding;
 mod lost;
 mod nats;
 mod past;
 mod plain;
 mod plans;
 mod proof;
+mod restore;
 mod roles;
 mod rollouts;
 mod secrets;

@@ -36,6 +36,7 @@ impl Stage {
         let tables = format!("sqlite:{}", place.path().join("tables.db").display());
         let monitoring = users.server.monitoring();
         let rep = ["rep", "--zone", "z1", "--memory-mb", "512", "--disk-mb", "512", "--data", &data];
+        users.muster("bbs-writer").ok("cluster found");
         let services = vec![
             users.start(&place, "auctioneer", &["auctioneer"]),
             users.start(&place, "projector", &["projector", "--database", &tables]),

@@ -76,12 +76,13 @@ fn start(cluster: &mut Cluster, name: &'static str, args: &[&str]) -> Notified {
 
 #[test]
 fn systemd_is_told_when_a_service_is_ready_and_lives_and_stops() {
-    let mut cluster = Cluster::empty();
+    let mut cluster = Cluster::unfounded();
     let (data, tables) = (cluster.place.path().join("c1"), cluster.place.path().join("tables.db"));
     let (data, tables) = (data.display().to_string(), format!("sqlite:{}", tables.display()));
     let mut auctioneer = start(&mut cluster, "auctioneer", &["auctioneer"]);
     auctioneer.says("STATUS=waits for a NATS server");
     assert_eq!(auctioneer.count("READY=1"), 0, "there is no journal yet: {:?}", auctioneer.lines);
+    cluster.found();
     let mut bbs = start(&mut cluster, "bbs", &["bbs"]);
     let size = ["--memory-mb", "512", "--disk-mb", "512"];
     let rep = [["rep", "--cell", "c1", "--zone", "z1", "--data", &data].as_slice(), &size].concat();

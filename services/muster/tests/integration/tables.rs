@@ -89,6 +89,7 @@ fn projectors_on_nats_are_killed_and_lose_nothing() {
     let (place, postgres) = (Place::new(), Postgres::start().unwrap());
     let server = Server::start(&place);
     let url = server.url();
+    Muster::nats(&url).ok("cluster found");
     let bbs = Service::start("bbs", &place.path().join("bbs.log"), &["bbs"], &[("MUSTER_NATS_URL", &url)]);
     let file = format!("sqlite:{}", place.path().join("tables.db").display());
     let databases = [file, postgres.url("postgres", "postgres")];

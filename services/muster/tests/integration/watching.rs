@@ -14,7 +14,7 @@ use crate::support::place::{so, within};
 use crate::support::{Cluster, Muster, Place, Service, eventually};
 
 /// Asks over HTTP: the status, and what is said.
-fn get(address: &str, path: &str) -> Result<(u16, String), String> {
+pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String), String> {
     let failed = |error: std::io::Error| format!("{address}{path}: {error}");
     let mut stream = TcpStream::connect(address).map_err(failed)?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(failed)?;
@@ -57,7 +57,7 @@ fn value(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
 }
 
 /// Where a service says that its metrics are.
-fn address(service: &Service) -> String {
+pub(crate) fn address(service: &Service) -> String {
     eventually("a service says where its metrics are", || {
         let said = service.said();
         let rest = said.split("metrics are served at http://").nth(1).ok_or_else(|| said.clone())?;

@@ -429,6 +429,12 @@ impl Rep {
         &self.rows_met
     }
 
+    /// The terms and the position of the log that it knows: it obeys no leader of a lower term, and takes no answer from before.
+    #[must_use]
+    pub const fn known_log(&self) -> (Terms, Position) {
+        (Terms { bbs: self.bbs.elected(), auctioneer: self.auctioneer.elected() }, self.position)
+    }
+
     /// Its containers by state.
     #[must_use]
     pub fn containers(&self) -> ContainerCounts {

@@ -25,6 +25,11 @@ impl Leadership {
         self.elected + u64::from(believed)
     }
 
+    /// The highest term that the log names, as far as an answer told.
+    pub(super) const fn elected(&self) -> u64 {
+        self.elected
+    }
+
     /// Somebody gives an order as the leader of a term.
     ///
     /// # Errors

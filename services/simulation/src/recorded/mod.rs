@@ -121,7 +121,7 @@ impl Recording {
         };
         let settings = bbs::Settings {
             id: leader(Role::Bbs, "bbs"),
-            shards: shards(&messages).unwrap_or(DEFAULT_SHARDS),
+            founds: Some(shards(&messages).unwrap_or(DEFAULT_SHARDS)),
             presence: bbs::presence::Settings { mass_loss_wait, ..bbs::presence::Settings::default() },
             durability: "simulated".into(),
             history_limit: HISTORY_SHOWN,

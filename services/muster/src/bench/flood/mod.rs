@@ -55,7 +55,7 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> Result<String, ServiceError> {
     let nats = nats.ok_or(BenchError::NeedsServer)?;
-    let mut services = Services::start(&nats)?;
+    let mut services = Services::start(&nats).await?;
     let parts = tokio::select! {
         parts = measure(&nats) => parts,
         ended = services.failed() => Err(BenchError::ServiceEnded(ended).into()),

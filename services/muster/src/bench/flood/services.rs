@@ -25,9 +25,11 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn start(nats: &Nats) -> Result<Self, ServiceError> {
+    /// Founds a cluster, and starts its services.
+    pub(super) async fn start(nats: &Nats) -> Result<Self, ServiceError> {
         let program = std::env::current_exe().map_err(ServiceError::Program)?;
         let folder = Scratch::new()?;
+        found(&program, nats, &folder.0.join("found.log")).await?;
         let cell = |id: &str| {
             let data = folder.0.join(id).display().to_string();
             let words = [
@@ -114,6 +116,18 @@ pub(super) async fn ready(client: &Loud) -> Result<(), BenchError> {
     };
     let late = |_| BenchError::Late { what: "the services are there".to_owned(), limit: START };
     tokio::time::timeout(START, ready).await.map_err(late)
+}
+
+/// Founds the cluster.
+async fn found(program: &std::path::Path, nats: &Nats, log: &std::path::Path) -> Result<(), BenchError> {
+    let failed = |source| BenchError::Start { name: "cluster found", source };
+    let mut child =
+        spawn(program, &["cluster", "found"].map(str::to_owned), nats, log, false).map_err(failed)?;
+    if child.wait().await.map_err(failed)?.success() {
+        return Ok(());
+    }
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    Err(BenchError::ServiceEnded(format!("no cluster is founded: {}", said.trim())))
 }
 
 fn spawn(

@@ -187,9 +187,12 @@ pub(super) fn next(roles: &[Unit], elsewhere: bool, dry: bool) -> Vec<String> {
     lines.extend([
         format!("  fill in {files}; what they name, the user muster must be able to read"),
         "  systemctl daemon-reload".to_owned(),
-        format!("  systemctl enable --now {units}"),
-        "  muster doctor".to_owned(),
     ]);
+    if roles.contains(&Unit::Bbs) {
+        let found = "muster cluster found --nats URL --creds bbs-writer.nk";
+        lines.push(format!("  once for the whole cluster, before its first BBS: {found}"));
+    }
+    lines.extend([format!("  systemctl enable --now {units}"), "  muster doctor".to_owned()]);
     lines
 }
 

@@ -66,6 +66,8 @@ pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
         | BusSubject::Rep(..)
         | BusSubject::Beat(_)
         | BusSubject::Elected(_)
-        | BusSubject::Alive(_) => false,
+        | BusSubject::Alive(_)
+        | BusSubject::FoundingAsked
+        | BusSubject::FoundingKnown => false,
     }
 }

@@ -10,7 +10,7 @@ use schemas::codec::{self, Form};
 use schemas::entry::Actor;
 use schemas::exec::{Talk, Talking};
 use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
-use schemas::names::ClientName;
+use schemas::names::{CellId, ClientName};
 use schemas::sight::Sight;
 use schemas::spec::{item_to_json, to_seal};
 use schemas::{BadField, Code, Refusal, cell};
@@ -38,6 +38,19 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 tokio::spawn(async move {
                     let done = match order {
                         Ok(order) => driver.set_aside(order).await,
+                        Err(refusal) => Err(refusal),
+                    };
+                    driver.watch.commands.answered(asked, &done);
+                    answer(driver.services.bus(), &reply, Form::Json, done).await;
+                    drop(ticket);
+                });
+                return;
+            }
+            if let BusSubject::Operator(_, OperatorVerb::CellAcceptLog) = subject {
+                let (driver, cell) = (Arc::clone(driver), named_cell(incoming));
+                tokio::spawn(async move {
+                    let done = match cell {
+                        Ok((_, cell)) => relay::accept_log(&driver, cell).await,
                         Err(refusal) => Err(refusal),
                     };
                     driver.watch.commands.answered(asked, &done);
@@ -115,7 +128,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         BusSubject::Report(cell) => decoded(incoming, |reports| Ask::Cell { cell: cell.clone(), reports }),
         BusSubject::Auctioneer(AuctioneerVerb::Outcome) => decoded(incoming, Ask::Outcomes),
         BusSubject::Auctioneer(AuctioneerVerb::Lead) => decoded(incoming, Ask::Lead),
-        BusSubject::Operator(_, OperatorVerb::JournalSetAside)
+        BusSubject::Operator(_, OperatorVerb::JournalSetAside | OperatorVerb::CellAcceptLog)
         | BusSubject::Seal(..)
         | BusSubject::Talk(..)
         | BusSubject::Heartbeat(_)
@@ -123,6 +136,8 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         | BusSubject::Beat(_)
         | BusSubject::Elected(_)
         | BusSubject::Alive(_)
+        | BusSubject::FoundingAsked
+        | BusSubject::FoundingKnown
         | BusSubject::Query(..)
         | BusSubject::QueryOf(..) => {
             let problem = format!("{subject} is not a command");
@@ -188,6 +203,12 @@ fn order(operator: ClientName, incoming: &Incoming) -> Result<SetAsideOrder, Ref
 }
 
 fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> Result<Ask, Refusal> {
+    let (envelope, cell) = named_cell(incoming)?;
+    Ok(Ask::Operator { client: client.clone(), envelope, cell, command })
+}
+
+/// The cell that an operator's command names.
+fn named_cell(incoming: &Incoming) -> Result<(Envelope, CellId), Refusal> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Request {
@@ -196,7 +217,7 @@ fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> 
         body: OfCell,
     }
     let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
-    Ok(Ask::Operator { client: client.clone(), envelope, cell: body.cell_id, command })
+    Ok((envelope, body.cell_id))
 }
 
 fn preemption(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {

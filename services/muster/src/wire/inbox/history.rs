@@ -236,7 +236,7 @@ mod tests {
         let settings =
             bus::nats::Settings::new(vec![server.url.clone()], "bbs-writer", "muster.inbox.bbs-writer");
         let wanted =
-            StreamSettings { replicas: 1, create: true, monitoring: vec![server.monitoring.clone()] };
+            StreamSettings { monitoring: vec![server.monitoring.clone()], ..StreamSettings::default() };
         let stream = JetStream::open(settings.connect().await.unwrap(), &wanted).await.unwrap();
         vec![
             (Journal::Memory(Memory::new()), first, None),
@@ -251,7 +251,7 @@ mod tests {
         let of = |inbox| Bus::InProcess(bus.with_inbox(inbox).unwrap());
         let settings = Settings {
             id: ServiceId::new("b1").unwrap(),
-            shards: 4,
+            founds: Some(4),
             presence: ::bbs::presence::Settings::default(),
             durability: String::new(),
             history_limit: limits::HISTORY_SHOWN,

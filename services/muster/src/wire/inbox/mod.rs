@@ -10,6 +10,7 @@
 //! | [`history`] | reads of the journal |
 //! | [`logs`] | reads of a container's log, by its rep |
 //! | [`relay`] | what else only a rep knows |
+//! | [`waiting`] | the refusals of a BBS that has no journal yet |
 
 mod authority;
 mod commands;
@@ -17,6 +18,7 @@ mod history;
 mod logs;
 mod queries;
 mod relay;
+pub(crate) mod waiting;
 
 use std::sync::Arc;
 

@@ -52,7 +52,9 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         | BusSubject::Auctioneer(_)
         | BusSubject::Beat(_)
         | BusSubject::Elected(_)
-        | BusSubject::Alive(_)) => {
+        | BusSubject::Alive(_)
+        | BusSubject::FoundingAsked
+        | BusSubject::FoundingKnown) => {
             let problem = format!("{other} is not a query");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             return driver.refuse(reply, refusal).await;

@@ -7,9 +7,10 @@ use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
 use schemas::exec::{Talked, Talking};
 use schemas::health::ContainerHealth;
+use schemas::message::{AcceptLog, Done};
 use schemas::names::{CellId, InstanceGuid};
 use schemas::query::{
-    CellRow, CellState, Files, Filter, InstanceRow, Logs, One, Page, ReadFiles, ReadLogs, Show,
+    CellRow, CellState, ClusterRow, Files, Filter, InstanceRow, Logs, One, Page, ReadFiles, ReadLogs, Show,
 };
 use schemas::sight::Sight;
 use schemas::{Code, Refusal};
@@ -36,6 +37,14 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
         }
     }
     Ok(all)
+}
+
+/// Has the rep of a cell accept the log as it is now.
+pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Done, Refusal> {
+    let shown: One<ClusterRow> = parse(&driver.query(Query::Cluster(Filter::default())).await?)?;
+    let asked = AcceptLog { cluster_id: shown.row.cluster_id };
+    let () = driver.relay(&BusSubject::Rep(cell, RepVerb::AcceptLog).to_string(), &asked).await?;
+    Ok(Done { position: shown.position, version: 0 })
 }
 
 /// What is in the work directory of an instance: for who may see its environment, which may stand in any file.

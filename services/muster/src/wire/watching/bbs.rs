@@ -53,6 +53,8 @@ pub(crate) struct BbsWatch {
     gauges: Mutex<Option<Gauges>>,
     /// Why it decides nothing any more.
     stopped: Mutex<Option<String>>,
+    /// Reason for which it has no journal to read.
+    waits: Mutex<Option<String>>,
     driver: Mutex<Weak<Driver>>,
     counted: tokio::sync::Mutex<Option<Counted>>,
 }
@@ -78,6 +80,13 @@ impl BbsWatch {
         refused: Arc<AtomicU64>,
         ends: CancellationToken,
     ) -> Arc<Self> {
+        let watch = Self::before_journal(watching, bus, refused);
+        watch.follows(watching, journal, ends);
+        watch
+    }
+
+    /// Begins to watch a BBS that has no journal yet.
+    pub(crate) fn before_journal(watching: &Watching, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
         let watch = Arc::new(Self {
             driven: Driven::new(bus, refused),
             lag: Arc::default(),
@@ -94,9 +103,21 @@ impl BbsWatch {
             stopped: Mutex::default(),
             driver: Mutex::default(),
             counted: tokio::sync::Mutex::default(),
+            waits: Mutex::default(),
         });
-        watching.add_follower(&watch, (&watch.lag, journal), Self::position, ends);
+        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
         watch
+    }
+
+    /// The BBS has a journal, whose end is compared with its position until the token ends that.
+    pub(crate) fn follows(self: &Arc<Self>, watching: &Watching, journal: Journal, ends: CancellationToken) {
+        *lock(&self.waits) = None;
+        watching.follow(self, (&self.lag, journal), Self::position, ends);
+    }
+
+    /// The BBS waits for a journal, for this reason.
+    pub(crate) fn waits(&self, why: &str) {
+        *lock(&self.waits) = Some(why.to_owned());
     }
 
     /// A driver drives a new machine.
@@ -224,6 +245,9 @@ impl Source for BbsWatch {
     }
 
     fn standing(&self) -> String {
+        if let Some(why) = &*lock(&self.waits) {
+            return why.clone();
+        }
         lock(&self.gauges).map_or_else(|| "reads the journal".to_owned(), |gauges| leading(gauges.standing))
     }
 
@@ -234,6 +258,10 @@ impl Source for BbsWatch {
     fn lacks(&self) -> Saying<'_, Vec<String>> {
         Box::pin(async {
             let mut wrong = self.driven.lacks();
+            if let Some(why) = &*lock(&self.waits) {
+                wrong.push(why.clone());
+                return wrong;
+            }
             if let Some(why) = &*lock(&self.stopped) {
                 wrong.push(format!("it decides nothing any more: {why}"));
             }

@@ -55,6 +55,8 @@ impl Asked {
             | BusSubject::Beat(_)
             | BusSubject::Elected(_)
             | BusSubject::Alive(_)
+            | BusSubject::FoundingAsked
+            | BusSubject::FoundingKnown
             | BusSubject::Query(..)
             | BusSubject::QueryOf(..) => return None,
         };

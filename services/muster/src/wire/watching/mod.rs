@@ -67,6 +67,18 @@ impl Watching {
     fn add_follower<S: Source + 'static>(
         &self,
         source: &Arc<S>,
+        following: (&Arc<Lag>, Journal),
+        position: impl Fn(&S) -> Position + Send + 'static,
+        ends: CancellationToken,
+    ) {
+        self.follow(source, following, position, ends);
+        self.add(Arc::clone(source) as Arc<dyn Source>);
+    }
+
+    /// Compares the position of a service with the end of the journal, for whoever watches; the token ends that.
+    fn follow<S: Source + 'static>(
+        &self,
+        source: &Arc<S>,
         (lag, journal): (&Arc<Lag>, Journal),
         position: impl Fn(&S) -> Position + Send + 'static,
         ends: CancellationToken,
@@ -75,7 +87,6 @@ impl Watching {
             let of = Arc::clone(source);
             lag.watch(journal, move || position(&of), ends);
         }
-        self.add(Arc::clone(source) as Arc<dyn Source>);
     }
 }
 

@@ -11,6 +11,8 @@ use metrics::counted::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
 use metrics::page::{Saying, Source};
 use rep::{ContainerCounts, Input, Rep};
+use schemas::Position;
+use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState};
 use schemas::message::Heartbeat;
 use schemas::names::{CellId, InstanceGuid};
@@ -38,6 +40,8 @@ pub(crate) struct RepWatch {
     containers: Mutex<ContainerCounts>,
     /// What runs them, once that is there.
     kept_by: OnceLock<Containers>,
+    /// The terms and the position of the log that its machine knows.
+    known: Mutex<(Terms, Position)>,
 }
 
 impl RepWatch {
@@ -53,6 +57,7 @@ impl RepWatch {
             beat: Mutex::default(),
             containers: Mutex::default(),
             kept_by: OnceLock::new(),
+            known: Mutex::default(),
         });
         watching.add(Arc::clone(&watch) as Arc<dyn Source>);
         watch
@@ -70,6 +75,11 @@ impl RepWatch {
             self.driven.pulse.end();
             lock(&self.starting).clear();
         }
+    }
+
+    /// The terms and the position of the log that its machine knows.
+    pub(crate) fn known(&self) -> (Terms, Position) {
+        *lock(&self.known)
     }
 
     /// A container is told to run.
@@ -207,6 +217,7 @@ impl Onlooker<Rep> for RepOnlooker<'_> {
             *lock(&self.watch.containers) = machine.containers();
             self.counted = Some(now);
         }
+        *lock(&self.watch.known) = machine.known_log();
         self.watch.driven.pulse.turn();
     }
 }

@@ -90,11 +90,23 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A server, and no service.
+    /// A server with a cluster that is founded, and no service.
     pub(crate) fn empty() -> Self {
+        let cluster = Self::unfounded();
+        cluster.found();
+        cluster
+    }
+
+    /// A server without a log, and no service.
+    pub(crate) fn unfounded() -> Self {
         let place = Place::new();
         let server = Server::start(&place);
         Self { services: BTreeMap::new(), server, place, kills: BTreeMap::new() }
+    }
+
+    /// Founds the cluster.
+    pub(crate) fn found(&self) {
+        self.muster().ok("cluster found").tells(&["is founded"]);
     }
 
     /// A server with these services, started in this order, as soon as it takes commands.
@@ -103,6 +115,14 @@ impl Cluster {
         names.iter().for_each(|name| cluster.add(name));
         cluster.ready(names.iter().filter(|name| name.starts_with("rep")).count());
         cluster
+    }
+
+    /// Kills the server, and starts it again with nothing in its store.
+    pub(crate) fn lose_log(&mut self) {
+        self.server.kill9();
+        std::fs::remove_dir_all(self.place.path().join("nats/store")).unwrap();
+        self.server.restart();
+        self.place.tell("the log is lost");
     }
 
     /// Starts a service, or starts it again.

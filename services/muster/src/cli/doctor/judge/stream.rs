@@ -49,7 +49,9 @@ impl Check {
     /// What to do about a stream that isn't there.
     fn advise_if_failed(self) -> Self {
         if self.outcome == super::super::check::Outcome::Failed {
-            return self.advise("start a BBS, which makes it: muster bbs");
+            return self
+                .advise("restore a backup first: muster import (docs/operations.md, \"Back up and restore\")")
+                .advise("if there was never a cluster: muster cluster found");
         }
         self
     }
@@ -119,8 +121,9 @@ fn entries(readings: &Asked<Vec<Reading>>) -> Check {
 fn positions(stream: &Stream) -> Check {
     let (first, last) = stream.seen.positions;
     if last == Position(0) {
-        return Check::warning("positions", "it is empty: no BBS has founded the cluster yet")
-            .advise("start a BBS: muster bbs");
+        return Check::warning("positions", "it is empty: it holds no cluster")
+            .advise("restore a backup first: muster import (docs/operations.md, \"Back up and restore\")")
+            .advise("if there was never a cluster: muster cluster found");
     }
     Check::ok("positions", format!("{first} to {last}"))
 }

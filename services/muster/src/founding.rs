@@ -1,0 +1,278 @@
+//! `muster cluster found`: the one way in which a log on NATS gets its first entry.
+//!
+//! A stream that is missing or empty may be a new one, or one that was lost. A program can't tell which, so no service
+//! founds a cluster. An operator does, once. Where the step runs unattended, a file apart from the log records it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bus::{AskError, Bus};
+use bytes::Bytes;
+use clap::Args;
+use journal::{Append, AppendError, JetStream, Journal, JournalError, STREAM, StreamSettings};
+use projections::ClusterLog;
+use schemas::bus::{BusSubject, Inbox};
+use schemas::codec;
+use schemas::entry::Actor;
+use schemas::message::KnownCluster;
+use schemas::names::{ClientName, ClusterId, Ids};
+use schemas::subject::DEFAULT_SHARDS;
+use schemas::{Position, Subject};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::archive::known_cluster;
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::words::number;
+use crate::error::chain;
+use crate::home;
+use crate::serve::{Nats, identity, parse_replicas};
+
+/// Time for services to name their cluster.
+const ANSWERS: Duration = Duration::from_secs(2);
+/// Maximum wait for NATS servers that are starting.
+const SERVERS: Duration = Duration::from_secs(30);
+/// Pause between two attempts to reach them.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Name of the operator in the founding entry: the key of a BBS's writer carries no name of a person.
+const FOUNDER: &str = "founder";
+
+/// Next steps in every message about a missing log.
+pub(crate) const ADVICE: &str =
+    "restore a backup with muster import, or found a new cluster with muster cluster found";
+
+/// Options of a founding.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FoundArgs {
+    /// NATS servers that must hold every entry: 1, 3 or 5
+    #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
+    replicas: usize,
+    /// Shards of the cluster, 1 to 1024; fixed once it is founded
+    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=1024_u16), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
+    shards: u16,
+    /// File that records the founding, stored apart from the log: succeeds if the cluster that it names is there, and refuses
+    /// to found another one if that is gone
+    #[arg(long, value_name = "FILE", env = "MUSTER_FOUNDED")]
+    mark: Option<PathBuf>,
+}
+
+/// A cluster that is founded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Founded {
+    /// The cluster.
+    pub(crate) cluster_id: ClusterId,
+    /// Position of its first entry.
+    pub(crate) position: Position,
+    /// `false` if the cluster existed before.
+    pub(crate) new: bool,
+}
+
+/// Founds a cluster, unless there is one or was one.
+///
+/// # Errors
+/// `Exists` if the stream holds a log, a service belongs to a cluster, or the mark names one that is gone.
+pub(crate) async fn found(nats: &Nats, args: &FoundArgs) -> Result<Founded, Failure> {
+    let mark = args.mark.as_deref();
+    let marked = mark.map(read_mark).transpose()?.flatten();
+    let (id, seed) = identity("found")?;
+    let connection = nats.connect(id.as_str(), &Inbox::BbsWriter(id.clone())).await?;
+    let settings = |create| StreamSettings { replicas: args.replicas, create, ..StreamSettings::default() };
+    let there = reach(&connection, &settings(false)).await?;
+    let held = match &there {
+        Some(journal) if journal.end().await.map_err(unreadable)? > Position(0) => {
+            Some(cluster(journal).await?)
+        }
+        Some(_) | None => None,
+    };
+    if let Some(cluster_id) = decide(held, marked, mark)? {
+        if let (Some(mark), None) = (mark, marked) {
+            write_mark(mark, cluster_id)?;
+        }
+        return Ok(Founded { cluster_id, position: Position(1), new: false });
+    }
+    if let Some(known) = known(&Bus::from(connection.clone())).await? {
+        let why = format!("{} belongs to cluster {}", known.service, known.cluster_id);
+        return Err(exists(why).advise(
+            "restore the log of that cluster (docs/operations.md, \"Back up and restore\"); to give it up, stop its \
+             services and remove the data folders of its reps first",
+        ));
+    }
+    let journal = match there {
+        Some(journal) => journal,
+        None => reach(&connection, &settings(true)).await?.ok_or_else(|| unreadable(JournalError::Absent))?,
+    };
+    let founded = append(&journal, seed, args.shards).await?;
+    if let Some(mark) = mark {
+        write_mark(mark, founded.cluster_id)?;
+    }
+    Ok(founded)
+}
+
+/// Decides what a founding comes to: the cluster that is there, `None` if one is to be founded.
+fn decide(
+    held: Option<ClusterId>,
+    marked: Option<ClusterId>,
+    mark: Option<&Path>,
+) -> Result<Option<ClusterId>, Failure> {
+    let file = mark.map(|mark| mark.display().to_string()).unwrap_or_default();
+    match (held, marked) {
+        (Some(held), Some(marked)) if held != marked => {
+            let why = format!("the stream {STREAM} holds cluster {held}, and {file} names cluster {marked}");
+            Err(exists(why)
+                .advise(format!("restore the log of that cluster, or remove {file} if this one replaces it")))
+        }
+        (Some(held), _) if mark.is_some() => Ok(Some(held)),
+        (Some(held), _) => Err(exists(format!("the stream {STREAM} holds cluster {held} already"))),
+        (None, Some(marked)) => {
+            let why = format!(
+                "the log of cluster {marked} is gone: {file} records its founding, and the stream {STREAM} is missing or empty"
+            );
+            Err(exists(why)
+                .advise("restore a backup first: muster import (docs/operations.md, \"Back up and restore\")")
+                .advise(format!("to give that cluster up: remove {file}, and found another one")))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Opens the journal, once servers that are starting answer. `None`: the stream does not exist.
+async fn reach(
+    connection: &bus::nats::Connection,
+    settings: &StreamSettings,
+) -> Result<Option<Journal>, Failure> {
+    let began = Instant::now();
+    loop {
+        match JetStream::open(connection.clone(), settings).await {
+            Ok(stream) => return Ok(Some(Journal::JetStream(stream))),
+            Err(JournalError::Absent) => return Ok(None),
+            Err(JournalError::Unavailable { .. }) if began.elapsed() < SERVERS => sleep(AGAIN).await,
+            Err(
+                error @ (JournalError::Unavailable { .. }
+                | JournalError::Refused(_)
+                | JournalError::Damaged(_)
+                | JournalError::Closed),
+            ) => return Err(unreadable(error)),
+        }
+    }
+}
+
+/// The cluster of a log that is not empty.
+async fn cluster(journal: &Journal) -> Result<ClusterId, Failure> {
+    known_cluster(journal).await?.ok_or_else(|| {
+        exists(format!("the stream {STREAM} holds entries, but none that founds a cluster"))
+            .advise("list them: nats stream view MUSTER")
+    })
+}
+
+/// Asks all services which cluster they belong to. `None` if none belongs to one.
+async fn known(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
+    let failed = |error: AskError| Failure::new(Exit::Failed, "Bus", chain(&error));
+    let subject = BusSubject::FoundingKnown.to_string();
+    let mut answers = bus.subscribe(&subject, None).await.map_err(|error| failed(error.into()))?;
+    let asked = BusSubject::FoundingAsked.to_string();
+    // Services publish their answers: reps and auctioneers may not write into the inbox of a BBS's writer.
+    let silence = bus.ask(&asked, Bytes::new(), ANSWERS);
+    let named = async {
+        loop {
+            let incoming = answers.next().await?;
+            if let Ok((known, _)) = codec::decode::<KnownCluster>(&incoming.payload) {
+                return Some(known);
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        known = named => Ok(known),
+        silence = silence => match silence {
+            Ok(_) | Err(AskError::NoResponder(_) | AskError::TimedOut(_)) => Ok(None),
+            Err(error @ (AskError::Disconnected(_) | AskError::Refused(_))) => Err(failed(error)),
+        },
+    }
+}
+
+async fn append(journal: &Journal, seed: u64, shards: u16) -> Result<Founded, Failure> {
+    let actor = Actor::Operator(ClientName::new(FOUNDER).map_err(|error| exists(error.to_string()))?);
+    let found = ClusterLog::default().found(&mut Ids::new(seed), clock::now(), actor, shards);
+    let (cluster_id, entry) = found.map_err(Failure::from)?;
+    let bytes = entry.encode().into();
+    let append = Append { subject: Subject::Cluster, expected: Position(0), entry: entry.id, bytes };
+    match journal.append(append).await {
+        Ok(position) => Ok(Founded { cluster_id, position, new: true }),
+        Err(AppendError::Conflict) => Err(exists("another founding was first".to_owned())),
+        Err(error @ (AppendError::Unknown(_) | AppendError::Refused(_))) => {
+            Err(Failure::new(Exit::Failed, "Journal", chain(&error))
+                .advise("try again: a cluster is founded at most once"))
+        }
+    }
+}
+
+fn read_mark(file: &Path) -> Result<Option<ClusterId>, Failure> {
+    match fs::read_to_string(file) {
+        Ok(text) => match text.trim().parse() {
+            Ok(id) => Ok(Some(ClusterId(id))),
+            Err(_) => Err(mark_failed(file, "expected the id of a cluster in it")),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(mark_failed(file, &error.to_string())),
+    }
+}
+
+fn write_mark(file: &Path, cluster: ClusterId) -> Result<(), Failure> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = file.file_name();
+    let name = name
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| mark_failed(file, "expected the path of a file"))?;
+    home::write_new(folder, name, &cluster.to_string()).map_err(|error| mark_failed(file, &error.to_string()))
+}
+
+fn mark_failed(file: &Path, why: &str) -> Failure {
+    Failure::new(Exit::Failed, "Mark", format!("the mark of the founding {}: {why}", file.display()))
+}
+
+fn exists(why: String) -> Failure {
+    Failure::new(Exit::Conflict, "Exists", why)
+}
+
+fn unreadable(error: JournalError) -> Failure {
+    Failure::new(Exit::Failed, "Journal", chain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn cluster_is_founded_only_where_none_is_and_none_was() {
+        let (one, other) = (ClusterId(Uuid::from_u128(1)), ClusterId(Uuid::from_u128(2)));
+        let file = Path::new("/founded/cluster");
+        let decided = |held, marked, mark| decide(held, marked, mark).map_err(|failure| failure.message);
+        assert_eq!(decided(None, None, None), Ok(None));
+        assert_eq!(decided(None, None, Some(file)), Ok(None));
+        assert_eq!(decided(Some(one), Some(one), Some(file)), Ok(Some(one)));
+        assert_eq!(decided(Some(one), None, Some(file)), Ok(Some(one)), "an imported log is remembered");
+        for (held, marked, mark, word) in [
+            (Some(one), None, None, "holds cluster"),
+            (Some(other), Some(one), Some(file), "names cluster"),
+            (None, Some(one), Some(file), "is gone"),
+        ] {
+            let why = decided(held, marked, mark).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+    }
+
+    #[test]
+    fn mark_names_the_cluster() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("founded");
+        assert_eq!(read_mark(&file).unwrap(), None);
+        write_mark(&file, ClusterId(Uuid::from_u128(7))).unwrap();
+        assert_eq!(read_mark(&file).unwrap(), Some(ClusterId(Uuid::from_u128(7))));
+        fs::write(&file, "nonsense").unwrap();
+        assert!(read_mark(&file).unwrap_err().message.contains("expected the id of a cluster"));
+    }
+}

@@ -1,0 +1,135 @@
+//! Compares the log that a rep knows with the one that BBSs answer from. After a restore the rep may know a later term, and then
+//! it obeys no leader; or a later position, and then no BBS can answer it.
+
+use std::time::Duration;
+
+use bus::Bus;
+use schemas::Position;
+use schemas::cluster::Terms;
+use schemas::names::{CellId, ClusterId};
+use schemas::query::{ClusterRow, One};
+
+use crate::home;
+
+/// Number of answers that must all be behind what a rep knows: a BBS that answers may be behind the log for a moment.
+const ANSWERS: u32 = 4;
+/// Pause between two of them.
+const PAUSE: Duration = Duration::from_secs(4);
+
+/// A log, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Log {
+    pub(super) cluster_id: Option<ClusterId>,
+    pub(super) terms: Terms,
+    pub(super) position: Position,
+}
+
+/// Result of comparing the log of the cluster with the one that a rep knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// Nothing contradicts that both are the same log.
+    Same,
+    /// The log ends before the position that the rep knows: the BBS is behind, or it is another history.
+    Shorter(Log),
+    /// The log belongs to another cluster, or has lower terms though it is as long: certainly another history.
+    Other(Log),
+}
+
+impl Log {
+    fn shown(shown: &One<ClusterRow>) -> Self {
+        let term =
+            |leader: &Option<schemas::cluster::Leader>| leader.as_ref().map_or(0, |leader| leader.term);
+        let One { row, position, .. } = shown;
+        let terms = Terms { bbs: term(&row.bbs), auctioneer: term(&row.auctioneer) };
+        Self { cluster_id: Some(row.cluster_id), terms, position: *position }
+    }
+
+    /// Compares the log that a rep knows with one that a BBS answers from.
+    pub(super) fn compare(&self, there: Self) -> Compared {
+        let other_cluster = self.cluster_id.zip(there.cluster_id).is_some_and(|(own, there)| own != there);
+        if other_cluster {
+            return Compared::Other(there);
+        }
+        match (there.position < self.position, self.has_later_term(&there)) {
+            (true, _) => Compared::Shorter(there),
+            (false, true) => Compared::Other(there),
+            (false, false) => Compared::Same,
+        }
+    }
+
+    /// Returns `true` if the rep refuses the leaders of the other log.
+    pub(super) const fn has_later_term(&self, there: &Self) -> bool {
+        self.terms.bbs > there.terms.bbs || self.terms.auctioneer > there.terms.auctioneer
+    }
+
+    /// Why the rep of a cell can't go on with another log, and what to do.
+    pub(super) fn conflict(&self, cell: &CellId, there: &Self) -> String {
+        match (self.cluster_id, there.cluster_id) {
+            (Some(own), Some(there)) if own != there => format!(
+                "cell {cell} belongs to cluster {own}, and the log here is of cluster {there}: restore the log of its cluster, or \
+                 start the rep with another data folder"
+            ),
+            (Some(_) | None, Some(_) | None) => {
+                let text = |log: &Self| {
+                    let Terms { bbs, auctioneer } = log.terms;
+                    format!(
+                        "term {bbs} of the BBS and {auctioneer} of the auctioneer at position {}",
+                        log.position
+                    )
+                };
+                format!(
+                    "cell {cell} obeys no leader: its rep knows {}, and the log has {}: an older log was restored. Have it accept \
+                     that log: muster cell accept-log {cell}",
+                    text(self),
+                    text(there)
+                )
+            }
+        }
+    }
+}
+
+/// Compares until it is certain: each of several answers is behind, or one is not.
+pub(super) async fn compare(bus: &Bus, cell: &CellId, known: Log) -> Compared {
+    let mut last = Compared::Same;
+    for number in 0..ANSWERS {
+        if number > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let Some(shown) = home::shown(bus, cell).await else { return Compared::Same };
+        last = known.compare(Log::shown(&shown));
+        if !matches!(last, Compared::Shorter(_)) {
+            break;
+        }
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn log(cluster: u128, bbs: u64, position: u64) -> Log {
+        let cluster_id = Some(ClusterId(Uuid::from_u128(cluster)));
+        Log { cluster_id, terms: Terms { bbs, auctioneer: 1 }, position: Position(position) }
+    }
+
+    #[test]
+    fn log_is_another_one_only_if_no_bbs_that_is_behind_could_show_it() {
+        let known = log(1, 5, 252);
+        for (there, expected) in [
+            (log(1, 5, 252), Compared::Same),
+            (log(1, 6, 300), Compared::Same),
+            (log(1, 5, 250), Compared::Shorter(log(1, 5, 250))),
+            (log(1, 2, 250), Compared::Shorter(log(1, 2, 250))),
+            (log(1, 2, 252), Compared::Other(log(1, 2, 252))),
+            (log(2, 9, 900), Compared::Other(log(2, 9, 900))),
+        ] {
+            assert_eq!(known.compare(there), expected);
+        }
+        let cell = CellId::new("c1").unwrap();
+        assert!(known.conflict(&cell, &log(1, 2, 300)).contains("muster cell accept-log c1"));
+        assert!(known.conflict(&cell, &log(2, 2, 300)).contains("belongs to cluster"));
+    }
+}

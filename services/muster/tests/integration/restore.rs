@@ -1,0 +1,128 @@
+//! The guide to restoring a log ("Back up and restore" in docs/operations.md), done on real processes.
+
+use std::time::Duration;
+
+use crate::dev::sleeper;
+use crate::support::place::{so, within};
+use crate::support::{Cluster, Service, eventually};
+
+const DECIDERS: [&str; 3] = ["bbs-1", "bbs-2", "auctioneer-1"];
+/// Maximum time until a rep is certain that the log is another one.
+const CERTAIN: Duration = Duration::from_secs(90);
+
+struct Restored {
+    cluster: Cluster,
+    export: String,
+    tables: String,
+}
+
+impl Restored {
+    /// Starts a cluster, exports its log, and then adds two elections and the process `lost`.
+    fn start() -> Self {
+        let cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
+        let export = cluster.place.path().join("log.jsonl").display().to_string();
+        let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
+        let mut this = Self { cluster, export, tables };
+        this.start_projector();
+        this.desire("kept");
+        this.cluster.settles(&[("kept", 1)]);
+        this.cluster.muster().ok(&format!("export {}", this.export));
+        for _ in 0..2 {
+            let leader = this.cluster.leader("bbs");
+            this.cluster.kill9(&leader);
+            this.cluster.muster().ok("domain refresh shop --timeout 60s");
+            this.cluster.add(&leader);
+        }
+        this.desire("lost");
+        this.cluster.settles(&[("kept", 1), ("lost", 1)]);
+        this
+    }
+
+    fn desire(&self, guid: &str) {
+        let file = self.cluster.place.file(&format!("{guid}.toml"), sleeper(guid, 1));
+        self.cluster.muster().ok(&format!("lrp desire {} --detach", file.display()));
+    }
+
+    fn start_projector(&mut self) {
+        let log = self.cluster.place.path().join("projector.log");
+        let args = ["projector", "--database", &self.tables];
+        let url = self.cluster.server.url();
+        let service = Service::start("projector", &log, &args, &[("MUSTER_NATS_URL", &url)]);
+        self.cluster.services.insert("projector".to_owned(), service);
+    }
+
+    /// Imports the export, as the guide has it.
+    fn import(&self) {
+        self.cluster.muster().ok(&format!("import {}", self.export)).tells(&["compared with the file"]);
+    }
+
+    /// Removes the tables, which are of the log that was lost, and makes them again.
+    fn make_tables_again(&mut self) {
+        let file = self.cluster.place.path().join("tables.db");
+        for ending in ["", "-wal", "-shm"] {
+            std::fs::remove_file(format!("{}{ending}", file.display())).ok();
+        }
+        self.start_projector();
+    }
+
+    /// The cluster has the state of the restored log, and takes new work.
+    fn is_right(&self) {
+        self.desire("new");
+        let muster = self.cluster.muster();
+        // A container of which the restored log knows nothing runs on: missing data is no reason to end it.
+        ["kept", "new"].iter().for_each(|guid| drop(muster.runs(guid, 1)));
+        for _ in 0..6 {
+            let said = muster.json("lrp list").to_string();
+            assert!(said.contains("kept") && said.contains("new") && !said.contains("lost"), "{said}");
+        }
+        eventually("the tables equal the log", || {
+            let said = muster.run(&["projection", "verify", "--database", &self.tables]);
+            so(said.code == 0, || format!("{said:?}"))
+        });
+    }
+}
+
+#[test]
+fn log_is_restored_while_all_services_run() {
+    let mut restored = Restored::start();
+    restored.cluster.lose_log();
+    restored.import();
+    // Each notices, stops with the reason, and is started again by what supervises it.
+    for name in [&DECIDERS[..], &["projector"]].concat() {
+        let mut service = restored.cluster.services.remove(name).unwrap();
+        service.says("was created again");
+        assert_eq!(service.wait().code(), Some(1), "{name}");
+    }
+    DECIDERS.iter().for_each(|name| restored.cluster.add(name));
+    restored.make_tables_again();
+    // The rep obeyed the leader of a later term than the restored log has.
+    let muster = restored.cluster.muster();
+    within(CERTAIN, "the rep reports the conflict", || {
+        let said = restored.cluster.services["rep-c1"].said();
+        so(said.contains("obeys no leader"), || said)
+    });
+    eventually("the status shows it", || {
+        let said = muster.run(&["status"]);
+        so(said.out.contains("cell c1 is UNHEALTHY"), || format!("{said:?}"))
+    });
+    muster.ok("events list --about cell:c1").tells(&["muster cell accept-log c1"]);
+    muster.ok("cell accept-log c1").tells(&["goes on with the log"]);
+    restored.cluster.ready(1);
+    restored.is_right();
+    let said = restored.cluster.services["rep-c1"].said();
+    assert_eq!(said.matches("obeys no leader").count(), 1, "logged once: {said}");
+}
+
+#[test]
+fn log_is_restored_while_all_services_are_stopped() {
+    let mut restored = Restored::start();
+    for name in [&DECIDERS[..], &["projector", "rep-c1"]].concat() {
+        restored.cluster.services.remove(name).unwrap().interrupt();
+    }
+    restored.cluster.lose_log();
+    restored.import();
+    [&DECIDERS[..], &["rep-c1"]].concat().iter().for_each(|name| restored.cluster.add(name));
+    restored.make_tables_again();
+    restored.cluster.ready(1);
+    restored.is_right();
+}
