@@ -5,6 +5,7 @@
 //! stored before and its acknowledgement was lost. So what follows the expected sequence is read from the stream's
 //! leader, and the ids are compared.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use super::jetstream_follower::Follower;
 use super::stream::{self, STREAM, StreamSettings};
 use super::{Append, AppendError, Durability, JournalError, Recorded};
-use crate::limits::{ACK, API};
+use crate::limits::{ACK, API, RECONNECT};
 use bus::nats::Connection;
 
 /// How long to wait before a message is sent again because the server was busy with another of its subject. A cluster
@@ -49,7 +50,38 @@ struct Shared {
     replicas: usize,
     /// Why the journal cannot be read, as its followers found out; `None` while they can read it.
     unreadable: Mutex<Option<String>>,
+    history: History,
     closing: CancellationToken,
+}
+
+/// What this program knows of the log. Behind a connection that was lost there may be another one: an older backup, or one
+/// that was founded again.
+#[derive(Debug)]
+struct History {
+    /// When the stream was created.
+    created: String,
+    /// The last entry that was delivered to a follower, and its checksum.
+    delivered: Mutex<Option<Delivered>>,
+    /// The count of the connection on which the log was last compared.
+    compared: AtomicU64,
+}
+
+/// A position, and the checksum of the entry that a follower was delivered there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delivered {
+    pub(super) position: Position,
+    pub(super) checksum: u64,
+}
+
+impl History {
+    fn new(created: String, connection: &Connection) -> Self {
+        let compared = AtomicU64::new(*connection.made().borrow());
+        Self { created, delivered: Mutex::default(), compared }
+    }
+
+    fn delivered(&self) -> MutexGuard<'_, Option<Delivered>> {
+        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What the server answers to a message for the stream.
@@ -90,6 +122,11 @@ impl JetStream {
         problems.extend(stream::problems(&info.config, settings.replicas));
         problems.extend(stream::losses(&info.state));
         refuse(&problems)?;
+        if settings.imports.is_none()
+            && let Some(what) = stream::unfinished_import(&info)
+        {
+            return Err(JournalError::Unavailable { what, source: None });
+        }
         for hazard in stream::hazards(&info.config, &version) {
             tracing::error!("{hazard}");
         }
@@ -123,9 +160,17 @@ impl JetStream {
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
         let (replicas, closing) = (info.config.num_replicas, CancellationToken::new());
-        let unreadable = Mutex::default();
+        let (unreadable, history) = (Mutex::default(), History::new(created(info), &connection));
         Ok(Self {
-            shared: Arc::new(Shared { connection, stream, durability, replicas, unreadable, closing }),
+            shared: Arc::new(Shared {
+                connection,
+                stream,
+                durability,
+                replicas,
+                unreadable,
+                history,
+                closing,
+            }),
         })
     }
 
@@ -137,11 +182,19 @@ impl JetStream {
         let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let Shared { durability, replicas, closing, .. } = &*self.shared;
+        let Shared { durability, replicas, history, closing, .. } = &*self.shared;
         let (durability, replicas, closing) = (durability.clone(), *replicas, closing.clone());
-        let unreadable = Mutex::default();
+        let (unreadable, history) = (Mutex::default(), History::new(history.created.clone(), &connection));
         Ok(Self {
-            shared: Arc::new(Shared { connection, stream, durability, replicas, unreadable, closing }),
+            shared: Arc::new(Shared {
+                connection,
+                stream,
+                durability,
+                replicas,
+                unreadable,
+                history,
+                closing,
+            }),
         })
     }
 
@@ -149,6 +202,7 @@ impl JetStream {
         if self.shared.closing.is_cancelled() {
             return Err(AppendError::Unknown(JournalError::Closed));
         }
+        self.compare_once().await.map_err(AppendError::Unknown)?;
         let subject = append.subject.to_string();
         let mut waits = BUSY.into_iter();
         loop {
@@ -213,6 +267,71 @@ impl JetStream {
         }
         // The leader refused the sequence because of a message that isn't applied yet. That may be this one.
         Err(AppendError::Unknown(JournalError::Unavailable { what, source: None }))
+    }
+
+    /// Compares the log with what was delivered, unless that was done on this connection: what was decided on one log must not
+    /// be appended to another. Nothing is sent without a connection, for it would go to whatever log is there later.
+    async fn compare_once(&self) -> Result<(), JournalError> {
+        let since = Instant::now();
+        while !self.shared.connection.is_connected() {
+            if since.elapsed() >= ACK {
+                let what = format!("no connection to a NATS server within {ACK:?}");
+                return Err(JournalError::Unavailable { what, source: None });
+            }
+            sleep(RECONNECT).await;
+        }
+        let (history, made) = (&self.shared.history, *self.made().borrow());
+        if history.compared.load(Ordering::Relaxed) == made {
+            return Ok(());
+        }
+        let end = self.same_end().await?;
+        let delivered = *history.delivered();
+        if let Some(delivered) = delivered {
+            super::check_not_beyond(delivered.position, end)?;
+            self.compare(delivered).await?;
+        }
+        history.compared.store(made, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Where the journal ends, if the stream is the one that was opened.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] if the stream was created again; it can't be asked.
+    pub(super) async fn same_end(&self) -> Result<Position, JournalError> {
+        self.open_still()?;
+        let info = self.shared.stream.get_info().await;
+        let info = info.map_err(|error| JournalError::unavailable("asking where the journal ends", error))?;
+        let now = created(&info);
+        if now != self.shared.history.created {
+            return Err(JournalError::Damaged(format!(
+                "the stream {STREAM} was created again at {now}: its log was restored or founded again"
+            )));
+        }
+        Ok(Position(info.state.last_sequence))
+    }
+
+    /// Compares what stands at a position with what was delivered there.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] if it is another entry; it can't be read.
+    pub(super) async fn compare(&self, delivered: Delivered) -> Result<(), JournalError> {
+        let Delivered { position, checksum } = delivered;
+        let stands = self.at(position).await?;
+        if stands.is_some_and(|one| one.checksum() == checksum) {
+            return Ok(());
+        }
+        Err(JournalError::Damaged(format!(
+            "another entry stands at position {position} than was read there before: an older log was restored"
+        )))
+    }
+
+    /// A follower was delivered an entry.
+    pub(super) fn note(&self, delivered: Delivered) {
+        let mut last = self.shared.history.delivered();
+        if last.is_none_or(|last| last.position < delivered.position) {
+            *last = Some(delivered);
+        }
     }
 
     pub(super) fn follow(&self, after: Position) -> Follower {
@@ -374,12 +493,17 @@ async fn find(
         return Err(JournalError::Absent);
     }
     tracing::info!(replicas = settings.replicas, "making the stream {STREAM}");
-    let made = context.create_stream(stream::config(settings.replicas)).await;
+    let made = context.create_stream(stream::config_for(settings)).await;
     let made = made.map_err(|error| match stream::is_final(&error) {
         true => JournalError::Refused(format!("the stream {STREAM} can't be made: {error}")),
         false => JournalError::unavailable(format!("making the stream {STREAM}"), error),
     })?;
     Ok(made.cached_info().clone())
+}
+
+/// When a stream was created, as text that is only compared and shown.
+fn created(info: &Info) -> String {
+    info.created.to_string()
 }
 
 fn is_absent(error: &GetStreamError) -> bool {

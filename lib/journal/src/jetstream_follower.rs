@@ -13,7 +13,7 @@ use schemas::Position;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::jetstream::{JetStream, entry_id};
+use super::jetstream::{Delivered, JetStream, entry_id};
 use super::{JournalError, Recorded};
 use crate::limits::{
     API, CONSUMER_IDLE, FOLLOW_BEHIND, FOLLOW_FAILING, FOLLOW_HEARTBEAT, FOLLOW_RETRY, FOLLOW_WATCHDOG,
@@ -23,6 +23,8 @@ use crate::limits::{
 pub(super) struct Follower {
     journal: JetStream,
     pub(super) after: Position,
+    /// The last entry that was delivered.
+    delivered: Option<Delivered>,
     feed: Option<Feed>,
     /// How long to wait before the next attempt.
     wait: Duration,
@@ -54,7 +56,8 @@ impl std::fmt::Debug for Follower {
 impl Follower {
     pub(super) fn new(journal: JetStream, after: Position) -> Self {
         let compared = Instant::now();
-        Self { journal, after, feed: None, wait: FOLLOW_RETRY.0, behind: None, compared, failing: None }
+        let wait = FOLLOW_RETRY.0;
+        Self { journal, after, delivered: None, feed: None, wait, behind: None, compared, failing: None }
     }
 
     pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
@@ -118,7 +121,7 @@ impl Follower {
     /// What is there, or comes. Nothing if nothing came for a while, and there is nothing.
     async fn attempt(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
         if self.feed.is_none() {
-            self.check_end().await?;
+            self.check_history().await?;
             self.feed = Some(self.start().await?);
             self.compared = Instant::now();
         }
@@ -188,15 +191,24 @@ impl Follower {
             }
         }
         self.after = after;
+        if let Some(last) = entries.last() {
+            let delivered = Delivered { position: last.position, checksum: last.checksum() };
+            self.delivered = Some(delivered);
+            self.journal.note(delivered);
+        }
         Ok(entries)
     }
 
-    /// The journal must reach our position. After a change of leader it may take a moment to.
-    async fn check_end(&mut self) -> Result<(), JournalError> {
-        let end = self.journal.end().await?;
+    /// The journal must be the one that was read so far: the same stream, which reaches our position, with the same entry
+    /// there. After a change of leader it may take a moment to reach it.
+    async fn check_history(&mut self) -> Result<(), JournalError> {
+        let end = self.journal.same_end().await?;
         let Err(damaged) = super::check_not_beyond(self.after, end) else {
             self.behind = None;
-            return Ok(());
+            return match self.delivered {
+                Some(delivered) => self.journal.compare(delivered).await,
+                None => Ok(()),
+            };
         };
         if self.behind.get_or_insert_with(Instant::now).elapsed() > FOLLOW_BEHIND {
             return Err(damaged);

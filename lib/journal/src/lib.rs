@@ -25,6 +25,7 @@ mod stream;
 use std::fmt;
 
 use bytes::Bytes;
+use schemas::checksum::crc64;
 use schemas::names::EntryId;
 use schemas::{Position, Subject};
 
@@ -73,6 +74,15 @@ pub struct Recorded {
     pub bytes: Bytes,
 }
 
+impl Recorded {
+    /// Returns a checksum of what stands at the position: it tells one history of a log from another, which a position alone
+    /// doesn't.
+    #[must_use]
+    pub fn checksum(&self) -> u64 {
+        crc64(&[&self.position.0.to_le_bytes(), self.subject.as_bytes(), &self.bytes])
+    }
+}
+
 /// Why an entry was not, or may not have been, appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
@@ -100,8 +110,8 @@ pub enum JournalError {
         #[source]
         source: Option<Source>,
     },
-    /// Nobody made it yet, and making it isn't our part.
-    #[error("there is no stream {}, and only a BBS makes it", stream::STREAM)]
+    /// The stream does not exist, and the caller may not create it.
+    #[error("the stream {} does not exist", stream::STREAM)]
     Absent,
     /// It could lose or rewrite history, or isn't ours. A person has to look: stop.
     #[error("the journal is refused: {0}")]

@@ -20,6 +20,8 @@ pub const PULL_BYTES: usize = 8 * 1024 * 1024;
 pub const FIND_ENTRIES: usize = 64;
 /// How long one append waits for its acknowledgement before its outcome is unknown.
 pub const ACK: Duration = Duration::from_secs(2);
+/// Pause between two looks whether a lost connection is there again.
+pub const RECONNECT: Duration = Duration::from_millis(50);
 /// How long a question to the JetStream API may take.
 pub const API: Duration = Duration::from_secs(5);
 /// How often a server says that a follower's consumer is alive. Two missed, and the follower starts a new one.

@@ -5,8 +5,10 @@ use std::time::Duration;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{
-    Compression, Config, ConsumerLimits, DiscardPolicy, PersistenceMode, RetentionPolicy, State, StorageType,
+    Compression, Config, ConsumerLimits, DiscardPolicy, Info, PersistenceMode, RetentionPolicy, State,
+    StorageType,
 };
+use schemas::Position;
 use schemas::limits::ENTRY_BYTES;
 use schemas::subject::EVENT_ROOT;
 pub use schemas::subject::STREAM;
@@ -28,6 +30,9 @@ pub struct StreamSettings {
     pub replicas: usize,
     /// Make the stream if there is none. Needs the permission to.
     pub create: bool,
+    /// The last position of the log that the caller imports. A stream whose import has not come to its end is refused to
+    /// every other caller, so that no service decides on a part of a log. `None` for any other use.
+    pub imports: Option<Position>,
     /// Monitoring addresses of the servers, as `http://127.0.0.1:8222`, where it can be seen whether they sync every
     /// write. Without one, durability is unverified.
     pub monitoring: Vec<String>,
@@ -35,7 +40,7 @@ pub struct StreamSettings {
 
 impl Default for StreamSettings {
     fn default() -> Self {
-        Self { replicas: 1, create: true, monitoring: Vec::new() }
+        Self { replicas: 1, create: true, imports: None, monitoring: Vec::new() }
     }
 }
 
@@ -78,6 +83,23 @@ pub(super) fn config(replicas: usize) -> Config {
         compression: Some(Compression::None),
         ..Config::default()
     }
+}
+
+/// The key of a stream's metadata that holds the last position of the log that is imported into it.
+const IMPORTED_TO: &str = "muster.imported-to";
+
+/// The stream as it is made for a caller.
+pub(super) fn config_for(settings: &StreamSettings) -> Config {
+    let mut config = config(settings.replicas);
+    config.metadata.extend(settings.imports.map(|last| (IMPORTED_TO.to_owned(), last.to_string())));
+    config
+}
+
+/// How far the import of a log is that has not come to its end. `None` if it has, or none was begun.
+pub(super) fn unfinished_import(info: &Info) -> Option<String> {
+    let to: u64 = info.config.metadata.get(IMPORTED_TO)?.parse().ok()?;
+    let at = info.state.last_sequence;
+    (at < to).then(|| format!("a log is being imported into the stream {STREAM}: position {at} of {to}"))
 }
 
 /// Everything about a stream that could lose or rewrite history, or that we can't work with.

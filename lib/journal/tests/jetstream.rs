@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::jetstream::stream::{
     Compression, Config, DiscardPolicy, PersistenceMode, Republish, RetentionPolicy, Source, StorageType,
@@ -82,6 +82,78 @@ async fn another_history_is_noticed() {
     };
     let error = timeout(PATIENCE, ended).await.expect("the other history is noticed");
     assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
+}
+
+/// A backup of the server's store is put back while this program runs: the stream is the same, and soon as long again.
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_store_is_noticed_by_followers_and_appends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = NatsServer::start(folder.path()).await.unwrap();
+    let settings = settings(std::slice::from_ref(&server));
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    let (store, backup) = (folder.path().join("store"), folder.path().join("backup"));
+    let append = |shard: u16, expected: u64, id: u128| Append {
+        subject: Subject::Lrp(shard),
+        expected: Position(expected),
+        entry: EntryId(uuid::Uuid::from_u128(id)),
+        bytes: format!("entry {id}").into(),
+    };
+    journal.append(append(1, 0, 1)).await.unwrap();
+    server.stop().await.unwrap();
+    copy(&store, &backup);
+    server.restart().await.unwrap();
+    journal.append(append(2, 0, 2)).await.unwrap();
+    let mut follower = journal.follow(Position(0));
+    while follower.position() < Position(2) {
+        timeout(PATIENCE, follower.next_batch(10)).await.unwrap().unwrap();
+    }
+    server.stop().await.unwrap();
+    std::fs::remove_dir_all(&store).unwrap();
+    copy(&backup, &store);
+    server.restart().await.unwrap();
+    // Another program goes on with the backup, and its log is longer than the one that was lost.
+    let other = open(&settings, &StreamSettings::default()).await.unwrap();
+    other.append(append(3, 0, 3)).await.unwrap();
+    other.append(append(3, 2, 4)).await.unwrap();
+    // The shard 4 is empty in both: only the history says that this must not be appended.
+    let appended = journal.append(append(4, 0, 5)).await.unwrap_err();
+    assert!(matches!(&appended, AppendError::Unknown(JournalError::Damaged(_))), "{appended:?}");
+    let error = timeout(PATIENCE, follower.next_batch(10)).await.unwrap().unwrap_err();
+    assert!(matches!(&error, JournalError::Damaged(why) if why.contains("position 2")), "{error:?}");
+    assert_eq!(other.end().await.unwrap(), Position(3));
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_is_refused_until_its_import_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = NatsServer::start(folder.path()).await.unwrap();
+    let settings = settings(std::slice::from_ref(&server));
+    let importing = StreamSettings { imports: Some(Position(2)), ..StreamSettings::default() };
+    let journal = open(&settings, &importing).await.unwrap();
+    let one = |at: u64| Recorded {
+        position: Position(at),
+        subject: Subject::Lrp(1).to_string(),
+        entry: Some(EntryId(uuid::Uuid::from_u128(at.into()))),
+        bytes: "bytes".into(),
+    };
+    journal.import(vec![one(1)]).await.unwrap();
+    let refused = open(&settings, &StreamSettings::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("position 1 of 2"), "{refused}");
+    open(&settings, &importing).await.unwrap().import(vec![one(2)]).await.unwrap();
+    open(&settings, &StreamSettings::default()).await.unwrap();
 }
 
 /// One thing that is wrong with a stream, and a word of what is said about it.

@@ -51,7 +51,8 @@ fn settings(server: &NatsServer) -> Settings {
 }
 
 async fn open(server: &NatsServer, replicas: usize) -> Journal {
-    let wanted = StreamSettings { replicas, create: true, monitoring: vec![server.monitoring.clone()] };
+    let wanted =
+        StreamSettings { replicas, monitoring: vec![server.monitoring.clone()], ..StreamSettings::default() };
     // A cluster that has just started may still be electing who makes streams.
     let started = Instant::now();
     loop {

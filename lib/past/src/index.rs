@@ -23,7 +23,6 @@ use schemas::subject::fnv_1a;
 use crate::Error;
 use crate::ladder::{make, unusable, write_whole};
 use crate::rung::number;
-use crate::then::sum_of;
 
 const MAGIC: [u8; 8] = *b"MUSINDX1";
 /// Where the stretch, the sum and the checksum stand, and how long the head is.
@@ -60,7 +59,7 @@ impl Pairs {
             let offset = u16::try_from(one.position.0 - 1 - begin.0).expect("a stretch is that short");
             let aggregates = entry::aggregates(&one.bytes);
             self.pairs.extend(aggregates.iter().map(|of| (fnv_1a(&of.to_string()), offset)));
-            self.sum = sum_of(one);
+            self.sum = one.checksum();
         }
     }
 

@@ -32,7 +32,7 @@ use crate::index::{Index, Pairs};
 use crate::kept::Kept;
 use crate::ladder::{Ladder, folder_of};
 use crate::limits::{AGAIN, BATCH, FOUNDING, LAG, SPACING, STRETCH};
-use crate::then::{Until, sum_of};
+use crate::then::Until;
 
 pub use crate::ladder::Standing;
 pub use crate::then::Then;
@@ -272,7 +272,8 @@ impl Past {
             return Ok(());
         }
         let last = self.page(Position(end.0 - 1), 1).await?;
-        let then = Then { latest: world.latest(), sum: last.first().map_or(0, sum_of), reader, world };
+        let then =
+            Then { latest: world.latest(), sum: last.first().map_or(0, Recorded::checksum), reader, world };
         let inner = Arc::clone(&self.0);
         blocking(move || inner.ladder.write(&then)).await?
     }
@@ -316,7 +317,7 @@ impl Past {
         let inner = Arc::clone(&self.0);
         let known = blocking(move || inner.index.found(stretch)).await?;
         if let Some(sum) = known
-            && self.page(Position(upto.0 - 1), 1).await?.first().is_some_and(|last| sum_of(last) == sum)
+            && self.page(Position(upto.0 - 1), 1).await?.first().is_some_and(|last| last.checksum() == sum)
         {
             self.0.index.believe(stretch);
             return Ok(true);
@@ -381,7 +382,7 @@ impl Past {
         let read = blocking(move || inner.ladder.read(position, &inner.set_aside)).await?;
         let Some(then) = read else { return Ok(None) };
         let stands = self.page(Position(position.0 - 1), 1).await?;
-        if stands.first().is_some_and(|one| sum_of(one) == then.sum) {
+        if stands.first().is_some_and(|one| one.checksum() == then.sum) {
             return Ok(Some(then));
         }
         let inner = Arc::clone(&self.0);

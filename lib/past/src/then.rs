@@ -4,7 +4,6 @@ use journal::Recorded;
 use projections::cluster_log::Positions;
 use projections::reader::{Read, nothing};
 use projections::{Reader, World};
-use schemas::checksum::crc64;
 use schemas::query::MalformedEntries;
 use schemas::{Entry, Position, Timestamp};
 
@@ -80,7 +79,7 @@ impl Then {
             there = self.is_at(until);
         }
         if let Some(last) = folded {
-            self.sum = sum_of(last);
+            self.sum = last.checksum();
         }
         Ok(there)
     }
@@ -117,9 +116,4 @@ impl Then {
 
 fn latest_of(entry: &Entry) -> Option<Timestamp> {
     entry.decisions.iter().map(|decision| decision.at).max()
-}
-
-/// A checksum of what stands at a position.
-pub(crate) fn sum_of(recorded: &Recorded) -> u64 {
-    crc64(&[&recorded.position.0.to_le_bytes(), recorded.subject.as_bytes(), &recorded.bytes])
 }

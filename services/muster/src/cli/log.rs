@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ::journal::{Journal, Sqlite, StreamSettings};
 use audit::export::Manifest;
+use schemas::Position;
 use schemas::bus::Inbox;
 use schemas::query::AsOf;
 
@@ -108,7 +109,7 @@ pub(super) async fn import(
     };
     let work = async {
         let manifest = import::check(file)?;
-        let journal = open(global, place, replicas).await?;
+        let journal = open(global, place, replicas, manifest.to).await?;
         let done = import::import(&journal, file, &manifest, goes_on).await;
         journal.close().await;
         done.map(|()| manifest)
@@ -124,7 +125,12 @@ pub(super) async fn import(
 }
 
 /// Opens the journal that is to be written, or makes it.
-async fn open(global: &Global, place: JournalPlace, replicas: usize) -> Result<Journal, Failure> {
+async fn open(
+    global: &Global,
+    place: JournalPlace,
+    replicas: usize,
+    to: Position,
+) -> Result<Journal, Failure> {
     match place {
         JournalPlace::Data(folder) => {
             let opened = Sqlite::open(&folder).await;
@@ -133,7 +139,7 @@ async fn open(global: &Global, place: JournalPlace, replicas: usize) -> Result<J
         JournalPlace::Nats => {
             let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
             let (id, _) = identity("import")?;
-            let settings = StreamSettings { replicas, create: true, monitoring: vec![] };
+            let settings = StreamSettings { replicas, imports: Some(to), ..StreamSettings::default() };
             Ok(nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id), &settings).await?)
         }
     }
