@@ -81,6 +81,8 @@ pub struct Batch {
     pub set_aside: Vec<SetAside>,
     /// Where the last of them stands.
     pub end: Moment,
+    /// A checksum of the entry there.
+    pub checksum: u64,
     rows: usize,
     bytes: usize,
 }

@@ -26,7 +26,7 @@ pub const SET_ASIDE: [Shape; 3] = [
 ];
 
 /// What a database says of each generation of its tables.
-pub const PROJECTION: [Shape; 8] = [
+pub const PROJECTION: [Shape; 9] = [
     Shape { name: "generation", kind: Kind::Integer, comment: "Which generation of tables it is." },
     Shape { name: "live", kind: Kind::Boolean, comment: "Whether readers see it; else it is being built." },
     Shape {
@@ -38,6 +38,11 @@ pub const PROJECTION: [Shape; 8] = [
     Shape { name: "cluster_id", kind: Kind::Text, comment: "Of which cluster it is." },
     Shape { name: "position", kind: Kind::Integer, comment: "The last position that is in it." },
     Shape { name: "at", kind: Kind::Integer, comment: "When that was decided, in nanoseconds since 1970." },
+    Shape {
+        name: "checksum",
+        kind: Kind::Text,
+        comment: "A checksum of the entry at that position: it tells one history of a log from another.",
+    },
     Shape {
         name: "asked",
         kind: Kind::Integer,

@@ -260,7 +260,7 @@ async fn project(
     watch: &ProjectorWatch,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
-    use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherShape, SetAsideLater};
+    use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherHistory, OtherShape, SetAsideLater};
     let url = projector::Url::Sqlite(file.to_owned());
     let mut ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
     if let Err(Ended::Projector(OtherShape | SetAsideLater { .. })) = &ended {
@@ -270,7 +270,9 @@ async fn project(
         }
     }
     match ended {
-        Err(Ended::Projector(OtherBooks { .. } | OtherCluster { .. } | Ahead { .. })) => {
+        Err(Ended::Projector(
+            OtherBooks { .. } | OtherCluster { .. } | OtherHistory { .. } | Ahead { .. },
+        )) => {
             projector::remove(file)?;
             wire::projector::run(journal, url, watch, stop).await
         }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
+use crate::run::checksum_text;
 use crate::{Error, Url, file, server};
 
 /// The file in the data folder of a local cluster.
@@ -33,6 +34,8 @@ pub struct Standing {
     pub cluster_id: Option<String>,
     /// The last entry that is in it.
     pub end: Moment,
+    /// A checksum of that entry; `None` if there is none.
+    pub checksum: Option<String>,
 }
 
 /// Which tables are written.
@@ -72,7 +75,7 @@ impl Standing {
     }
 
     fn read(row: &[Value]) -> Option<Self> {
-        let [generation, live, indexed, shape, cluster_id, position, at] = row else { return None };
+        let [generation, live, indexed, shape, cluster_id, position, at, checksum] = row else { return None };
         let flag = |value: &Value| value.as_bool().or_else(|| value.as_i64().map(|flag| flag != 0));
         Some(Self {
             generation: generation.as_i64()?,
@@ -81,6 +84,7 @@ impl Standing {
             shape: shape.as_str()?.to_owned(),
             cluster_id: cluster_id.as_str().map(str::to_owned),
             end: Moment { position: Position(position.as_u64()?), at: Timestamp(at.as_u64()?) },
+            checksum: checksum.as_str().map(str::to_owned),
         })
     }
 }
@@ -104,7 +108,7 @@ pub(crate) async fn standings(
     if connection.rows(&known).await.map_err(doing())?.is_empty() {
         return Ok(None);
     }
-    let names: Vec<&str> = sql::PROJECTION[..7].iter().map(|column| column.name).collect();
+    let names: Vec<&str> = sql::PROJECTION[..8].iter().map(|column| column.name).collect();
     let asked = format!("SELECT {} FROM {schema}.projection ORDER BY generation", names.join(", "));
     let other = || Error::OtherBooks { schema: schema.to_owned() };
     let rows = match connection.rows(&asked).await {
@@ -207,9 +211,9 @@ impl Database {
         let doing =
             || Error::database(format!("can't write the tables up to position {}", batch.end.position));
         self.connection.begin().await.map_err(doing())?;
-        let cluster_id = cluster_id.map(|id| id.to_string());
+        let (cluster_id, checksum) = (cluster_id.map(|id| id.to_string()), checksum_text(batch.checksum));
         let moves = format!(
-            "UPDATE projection SET position = {}, at = {}, cluster_id = {} \
+            "UPDATE projection SET position = {}, at = {}, checksum = '{checksum}', cluster_id = {} \
              WHERE generation = {generation} AND position = {begin} AND live = {}",
             batch.end.position,
             batch.end.at.0,
@@ -226,6 +230,7 @@ impl Database {
         written.map_err(doing())?;
         self.connection.commit().await.map_err(doing())?;
         self.standing.end = batch.end;
+        self.standing.checksum = Some(checksum);
         self.standing.cluster_id = cluster_id;
         Ok(())
     }
@@ -342,6 +347,21 @@ impl Database {
     /// It doesn't close cleanly; what was committed is in the database.
     pub async fn close(self) -> Result<(), Error> {
         self.connection.close().await.map_err(Error::database("can't close the database"))
+    }
+}
+
+/// Looks whether tables are still in a database, up to a position at least.
+///
+/// # Errors
+/// [`Error::Replaced`] if others are there; [`Error::Lost`] if none are, or these are not as far; the database can't be read.
+pub(crate) async fn check_there(url: &Url, generation: i64, position: Position) -> Result<(), Error> {
+    let mut connection = Connection::reading(url).await?;
+    let all = standings(&mut connection, url).await?.unwrap_or_default();
+    connection.close().await.map_err(Error::database("can't close the database"))?;
+    match all.iter().find(|one| one.generation == generation) {
+        Some(one) if one.end.position >= position => Ok(()),
+        None if !all.is_empty() => Err(Error::Replaced),
+        Some(_) | None => Err(Error::Lost(url.clone())),
     }
 }
 
@@ -520,13 +540,22 @@ async fn make(
 ) -> Result<Standing, sqlx::Error> {
     let (live, shape) = (which == Which::Live, sql::fingerprint(url.dialect()));
     connection.run_all(&sql::create(connection.dialect(), generation)).await?;
-    let first =
-        format!("INSERT INTO projection VALUES ({generation}, {live}, false, '{shape}', NULL, 0, 0, 0)");
+    let first = format!(
+        "INSERT INTO projection VALUES ({generation}, {live}, false, '{shape}', NULL, 0, 0, NULL, 0)"
+    );
     connection.run(&first).await?;
     if live {
         show(connection, generation).await?;
     }
-    Ok(Standing { generation, live, indexed: false, shape, cluster_id: None, end: Moment::default() })
+    Ok(Standing {
+        generation,
+        live,
+        indexed: false,
+        shape,
+        cluster_id: None,
+        end: Moment::default(),
+        checksum: None,
+    })
 }
 
 /// Shows a generation to readers, with what its tables and columns say.
@@ -600,5 +629,21 @@ mod tests {
         }
         assert!(pairs > 20, "{pairs}");
         assert_eq!(outer_first("events"), 0);
+    }
+
+    #[tokio::test]
+    async fn database_that_was_replaced_by_an_empty_one_is_noticed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tables.db");
+        let url = Url::Sqlite(file.clone());
+        let (database, standing) = Database::open(&url).await.expect("it is made");
+        check_there(&url, standing.generation, Position(0)).await.expect("it is there");
+        let other = check_there(&url, standing.generation + 1, Position(0)).await;
+        assert!(matches!(other, Err(Error::Replaced)), "{other:?}");
+        std::fs::remove_file(&file).expect("it is removed");
+        std::fs::write(&file, "").expect("an empty one is there");
+        let lost = check_there(&url, standing.generation, Position(0)).await;
+        assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
+        drop(database);
     }
 }

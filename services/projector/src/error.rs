@@ -65,6 +65,17 @@ pub enum Error {
         /// Where the journal ends.
         end: Position,
     },
+    /// It holds what another history of the log says.
+    #[error(
+        "another entry stands in the journal at position {position}, the last that is in the tables: an older log was restored. If they are to follow this one: remove the file, or the schema with all that is in it, and the tables are made again from the log"
+    )]
+    OtherHistory {
+        /// Where the tables stand.
+        position: Position,
+    },
+    /// Its tables are gone.
+    #[error("the tables are gone from {0}: the database was replaced")]
+    Lost(Url),
     /// It holds an entry that doesn't count any more.
     #[error(
         "operators have set position {position} aside after it was written to the tables: muster projection rebuild makes them again from the log, without it"

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::database::{Database, Standing};
+use crate::database::{Database, Standing, check_there};
 use crate::writer::{self, Job};
 use crate::{Error, Url};
 
@@ -74,6 +74,7 @@ impl Projector {
         }
         let steps = self.tables.fold(*position, &entry);
         self.batch.take(steps);
+        self.batch.checksum = recorded.checksum();
         Ok(())
     }
 
@@ -108,6 +109,9 @@ impl Projector {
 /// Where nothing is to be written it is said again so often where the tables stand.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// Of how many such times one looks whether the database is still the same.
+const LOOKS: u32 = 5;
+
 /// Keeps the tables of a database up to date until it is told to stop. `said` is told how far they are, and nothing while
 /// it waits for the database: once
 /// the log is folded that is in them already, and with each batch. A database that is gone is waited for; tables that
@@ -131,6 +135,7 @@ pub async fn run(
             Ok(None) => return Ok(()),
             Err(Error::Replaced) => tracing::warn!("{}: going over to them", Error::Replaced),
             Err(error @ Error::Rewound { .. }) => tracing::warn!("{error}: writing that again"),
+            Err(error @ Error::Lost(_)) => tracing::warn!("{error}: making them again"),
             // A server that was lost for a while may still have the session in which these tables were written; or somebody
             // else was first.
             Err(error @ Error::Another) if url.dialect() == Dialect::Postgres => tracing::warn!("{error}"),
@@ -162,6 +167,10 @@ struct Course {
     until: Option<Position>,
     /// Where the tables stand, once that is known.
     written: Option<Moment>,
+    /// The database.
+    url: Url,
+    /// How often nothing came for a while.
+    idle: u32,
     /// Why it reads no further.
     failed: Option<Error>,
 }
@@ -184,7 +193,9 @@ impl Following {
         let standing = database.standing().clone();
         let Some(end) = check_journal(journal, &standing, stop).await? else { return Ok(Some(database)) };
         let (given, indexed) = (standing.end.position, standing.indexed);
-        let mut course = Course { standing, end, given, indexed, until, written: None, failed: None };
+        let url = database.url().clone();
+        let mut course =
+            Course { standing, end, given, indexed, until, written: None, url, idle: 0, failed: None };
         let (jobs, taken) = mpsc::channel(1);
         // No more than batches that were given and not heard of.
         let (told, mut written) = mpsc::unbounded_channel();
@@ -233,7 +244,10 @@ impl Following {
                         course.failed = Some(error);
                     }
                 }
-                () = sleep(IDLE) => course.written.into_iter().for_each(&mut *said),
+                () = sleep(IDLE) => {
+                    course.look().await?;
+                    course.written.into_iter().for_each(&mut *said);
+                }
             }
         }
     }
@@ -278,6 +292,16 @@ impl Following {
 }
 
 impl Course {
+    /// Looks now and then whether the tables are still in the database, where nothing is written that would tell.
+    async fn look(&mut self) -> Result<(), Error> {
+        self.idle += 1;
+        let Some(written) = self.written.filter(|_| self.idle.is_multiple_of(LOOKS)) else { return Ok(()) };
+        match check_there(&self.url, self.standing.generation, written.position).await {
+            Err(error) if error.passes() => Ok(()),
+            checked => checked,
+        }
+    }
+
     /// Whether there is more to be read.
     fn reads(&self, position: Position) -> bool {
         self.failed.is_none() && self.until.is_none_or(|until| position < until)
@@ -289,8 +313,8 @@ const fn has_room(batch: &Batch) -> bool {
     batch.rows() < ROWS && batch.bytes() < BYTES
 }
 
-/// Where a journal ends to which tables belong: it is of their cluster, and reaches where they stand. It is asked until it
-/// can be. None: it was told to stop first.
+/// Where a journal ends to which tables belong: it is of their cluster, reaches where they stand, and has the same entry
+/// there. It is asked until it can be. None: it was told to stop first.
 pub(crate) async fn check_journal(
     journal: &Journal,
     standing: &Standing,
@@ -300,7 +324,31 @@ pub(crate) async fn check_journal(
         let Some(cluster) = insist(stop, || founding(journal)).await? else { return Ok(None) };
         standing.check_cluster(cluster)?;
     }
-    reach(standing.end.position, patience(journal), stop, || journal.end()).await
+    let position = standing.end.position;
+    let Some(end) = reach(position, patience(journal), stop, || journal.end()).await? else {
+        return Ok(None);
+    };
+    if let Some(expected) = &standing.checksum {
+        let Some(stands) = insist(stop, || entry_at(journal, position)).await? else { return Ok(None) };
+        if checksum_text(stands.checksum()) != *expected {
+            return Err(Error::OtherHistory { position });
+        }
+    }
+    Ok(Some(end))
+}
+
+/// The entry at a position that the journal has reached. A replica that answers may not have it yet.
+async fn entry_at(journal: &Journal, position: Position) -> Result<Recorded, JournalError> {
+    let page = journal.read(Position(position.0.saturating_sub(1)), None, 1).await?;
+    page.into_iter().find(|one| one.position == position).ok_or_else(|| JournalError::Unavailable {
+        what: format!("position {position} can't be read yet"),
+        source: None,
+    })
+}
+
+/// A checksum, as it stands in a database.
+pub(crate) fn checksum_text(checksum: u64) -> String {
+    format!("{checksum:016x}")
 }
 
 /// Where a journal ends, as soon as it can be asked. None: it was told to stop first.

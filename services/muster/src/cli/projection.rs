@@ -337,10 +337,12 @@ impl From<Error> for Failure {
             Error::Another
             | Error::OtherCluster { .. }
             | Error::Ahead { .. }
+            | Error::OtherHistory { .. }
             | Error::SetAsideLater { .. } => Exit::Conflict,
             Error::Database { .. }
             | Error::Rights { .. }
             | Error::Empty(_)
+            | Error::Lost(_)
             | Error::OtherShape
             | Error::OtherBooks { .. }
             | Error::Replaced

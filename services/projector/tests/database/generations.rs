@@ -299,6 +299,22 @@ async fn tables_of_another_journal_are_not_replaced() {
     }
 }
 
+/// An older log was restored, and is as long again as the tables: only the entry at their position tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_another_history_are_refused() {
+    let (ours, restored, databases) = (journal(1, 50).await, journal(1, 40).await, Databases::new());
+    append(&restored, 1, 100, 15).await;
+    for url in databases.both() {
+        catch_up(&ours, &url).await.expect("it works");
+        catch_up(&ours, &url).await.expect("the same history is followed");
+        let refused = catch_up(&restored, &url).await.unwrap_err();
+        assert!(matches!(refused, Error::OtherHistory { position: Position(50) }), "{url}: {refused}");
+        let refused = verify(&restored, &Positions::new(), &url, |_, _| {}).await.unwrap_err();
+        assert!(matches!(refused, Error::OtherHistory { .. }), "{url}: {refused}");
+        assert_eq!(generations(&url).await, [(1, true, 50)], "{url}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_became_of_the_tables_meanwhile_is_seen_before_they_are_switched() {
     let (journal, databases) = (journal(1, 50).await, Databases::new());
