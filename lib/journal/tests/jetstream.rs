@@ -1,5 +1,5 @@
 //! What only the journal on JetStream does: it survives its server, and refuses one that could lose history.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::path::Path;
 use std::sync::Arc;
