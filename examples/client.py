@@ -146,7 +146,7 @@ async def scale(client):
     assert again["version"] == first["version"], "a repeated request is answered as it was"
     await refusal("RequestIdReused", client.command("lrp.update", {**three, "instances": 9}, request_id="py-scale"))
     await refusal("ResourceConflict", client.command("lrp.update", three, expect_version=1))
-    await refusal("DeadlinePassed", client.command("lrp.update", {**three, "instances": 4}, deadline=1))
+    await refusal("DeadlinePassed", client.command("lrp.update", {**three, "instances": 4}, patience_ms=0))
     return first
 
 

@@ -71,8 +71,9 @@ pub struct SwitchPreemption {
 pub struct Envelope {
     /// So that asking twice is asking once.
     pub request_id: Option<RequestId>,
-    /// After this moment the command is refused.
-    pub deadline: Option<Timestamp>,
+    /// Time that the client still waits, in milliseconds, counted by the BBS from when it receives the command; after that the
+    /// command is refused. Without it the command may be carried out at any later time.
+    pub patience_ms: Option<u64>,
     /// The version that the aggregate must have.
     pub expect_version: Option<u64>,
     /// The position after which nothing may have been decided about the aggregate.

@@ -50,7 +50,7 @@ pub enum Code {
     CellTaken,
     /// The command is malformed; every bad field is named.
     InvalidRequest,
-    /// The command's deadline has passed.
+    /// The command waited for the whole of its `patience_ms`.
     DeadlinePassed,
     /// The client gave the same request id to another command, or the same key to another dispatch.
     RequestIdReused,

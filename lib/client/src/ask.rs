@@ -70,11 +70,22 @@ impl Line {
         patience: Duration,
     ) -> Result<A, Error> {
         let payload = Bytes::from(codec::encode(Form::Json, question));
+        self.ask_with(subject, |_| payload.clone(), patience).await
+    }
+
+    /// Sends a message until there is an answer, or `patience` is over. `message` makes the message of each try from the patience
+    /// that is left.
+    pub(crate) async fn ask_with<A: DeserializeOwned, P: Into<Bytes>>(
+        &self,
+        subject: &str,
+        message: impl Fn(Duration) -> P,
+        patience: Duration,
+    ) -> Result<A, Error> {
         let asked = Instant::now();
         let (mut pause, mut warned, mut last) = (PAUSE.0, false, None);
         loop {
             let left = patience.saturating_sub(asked.elapsed());
-            let error = match self.ask_once(subject, payload.clone(), TRY.min(left)).await {
+            let error = match self.ask_once(subject, message(left).into(), TRY.min(left)).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.is_passing() => more_telling(error, last.take()),
                 Err(error) => return Err(error),

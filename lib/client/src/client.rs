@@ -219,12 +219,12 @@ impl Client {
         self.line.seen()
     }
 
-    /// What stands around a command that is asked now.
+    /// Envelope of a new command. Each try adds the patience that is left.
     pub(crate) fn envelope(&self) -> Envelope {
         let Terms { request_id, expect_version, if_position, reason, traceparent } = self.terms.clone();
         Envelope {
             request_id: Some(request_id.unwrap_or_else(|| self.line.request_id())),
-            deadline: Some(clock::now() + self.patience),
+            patience_ms: None,
             expect_version,
             if_position,
             reason,

@@ -6,6 +6,8 @@ use std::time::Duration;
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
 };
+use schemas::codec::{self, Form};
+use schemas::limits::DURATION_MS;
 use schemas::message::{Done, Envelope, OfCell, Request, SetAside, SwitchPreemption};
 use schemas::names::{
     CellId, DefinitionId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
@@ -343,7 +345,12 @@ impl Client {
             let why = "this client was closed".to_owned();
             return Err(Error::Unreachable(why));
         };
-        let done: Done = self.line.ask(subject, request, self.patience).await?;
+        let with_patience = |left: Duration| {
+            let patience_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(DURATION_MS));
+            let envelope = Envelope { patience_ms, ..request.envelope.clone() };
+            codec::encode(Form::Json, &Request { envelope, body: &request.body })
+        };
+        let done: Done = self.line.ask_with(subject, with_patience, self.patience).await?;
         self.line.note(done.position);
         Ok(done)
     }

@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! - A **command** carries a request id and a deadline, and is asked again with the same id until it is answered or the
+//! - A **command** carries a request id and the client's patience, and is asked again with the same id until it is answered or the
 //!   patience ends: asking twice is asking once. It is answered when it is in the log.
 //! - A **query** reads all its pages, and sees at least what this client has seen before: what was written is read.
 //! - **Events** are followed from a position. A lost connection is waited for, and none is missed or given twice:

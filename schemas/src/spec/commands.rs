@@ -254,7 +254,7 @@ pub(super) fn take_request<T>(
 fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     let mut fields = field.object()?;
     let request_id = fields.may("request_id", Field::name);
-    let deadline = fields.may("deadline", take_time);
+    let patience_ms = fields.may("patience_ms", |field| field.number(0..=limits::DURATION_MS));
     let expect_version = fields.may("expect_version", |field| field.number(0..=u64::MAX));
     let if_position = fields.may("if_position", |field| field.number(0..=u64::MAX).map(Position));
     let reason = fields.may("reason", |field| field.text(limits::REASON_BYTES));
@@ -262,7 +262,7 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     fields.finish(&[]);
     Some(Envelope {
         request_id: request_id?,
-        deadline: deadline?,
+        patience_ms: patience_ms?,
         expect_version: expect_version?,
         if_position: if_position?,
         reason: reason?,

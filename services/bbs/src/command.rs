@@ -11,7 +11,7 @@ use schemas::names::{
 };
 use schemas::preemption::Eviction;
 use schemas::subject::Subject;
-use schemas::{Refusal, cell, cluster, parameterised, periodic, process, task};
+use schemas::{Refusal, Timestamp, cell, cluster, parameterised, periodic, process, task};
 
 /// What became of a command: the version of the aggregate after it, or why it is refused.
 pub(crate) type Verdict = Result<u64, Refusal>;
@@ -22,8 +22,10 @@ pub(crate) struct QueuedCommand {
     pub(crate) requester: Requester,
     /// Who asked, as the decision will say.
     pub(crate) actor: Actor,
-    /// Request id, deadline, expected version, reason, trace.
+    /// Request id, patience, expected version, reason, trace.
     pub(crate) envelope: Envelope,
+    /// When this BBS received it, by time that never goes back: its patience counts from there.
+    pub(crate) received: Timestamp,
     /// A hash of what is asked, by which a repeated request is recognised; only where the request has an id.
     pub(crate) digest: Option<String>,
     /// The epoch of the guid that it speaks of, where the command doesn't say it itself.
@@ -89,6 +91,7 @@ impl QueuedCommand {
             requester,
             actor,
             envelope: Envelope::default(),
+            received: Timestamp(0),
             digest: None,
             epoch: None,
             term: None,

@@ -7,6 +7,7 @@ mod unchanged;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use projections::World;
@@ -32,6 +33,8 @@ pub(crate) struct Batch<'a> {
     world: &'a World,
     ids: &'a mut Ids,
     now: Timestamp,
+    /// Time that never goes back, by which commands wait.
+    steady: Timestamp,
     at: Timestamp,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
@@ -56,11 +59,12 @@ pub(crate) struct Judged {
     pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
 }
 
-/// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full.
+/// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full. The decisions are made at the
+/// first of the two times; the second one never goes back, and commands wait by it.
 pub(crate) fn judge(
     world: &World,
     ids: &mut Ids,
-    now: Timestamp,
+    (now, steady): (Timestamp, Timestamp),
     end: End,
     mut next: impl FnMut() -> Option<QueuedCommand>,
 ) -> Judged {
@@ -69,6 +73,7 @@ pub(crate) fn judge(
         world,
         ids,
         now,
+        steady,
         at,
         processes: BTreeMap::new(),
         tasks: BTreeMap::new(),
@@ -123,11 +128,7 @@ impl Batch<'_> {
         if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
             return Ok(version);
         }
-        if let Some(deadline) = queued.envelope.deadline.filter(|deadline| *deadline < self.now) {
-            let late = self.now.since(deadline).as_secs_f64();
-            let why = format!("the command's deadline passed {late:.1} s ago by the clock of this BBS");
-            return Err(Refusal::new(Code::DeadlinePassed, why));
-        }
+        self.check_patience(queued)?;
         self.check_version(queued)?;
         self.check_unchanged(queued)?;
         self.check_epoch(queued)?;
@@ -167,6 +168,18 @@ impl Batch<'_> {
             self.decisions.push(decision);
         }
         Ok(version)
+    }
+
+    /// Refuses a command that waited for the whole of its patience.
+    fn check_patience(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
+        let Some(patience) = queued.envelope.patience_ms.map(Duration::from_millis) else { return Ok(()) };
+        let waited = self.steady.since(queued.received);
+        if waited < patience {
+            return Ok(());
+        }
+        let (waited, patience) = (waited.as_secs_f64(), patience.as_secs_f64());
+        let why = format!("the command waited {waited:.1} s in the BBS, and its patience was {patience:.1} s");
+        Err(Refusal::new(Code::DeadlinePassed, why))
     }
 
     fn is_full(&self) -> bool {

@@ -19,6 +19,8 @@ pub struct ClientRequest {
     pub envelope: Envelope,
     /// The command.
     pub command: ClientCommand,
+    /// Until when its client waits for the answer, by the true time.
+    pub until: Timestamp,
     /// How often it was asked.
     pub tries: u32,
 }
@@ -96,7 +98,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A request with a request id of its own and a deadline, as the client crate makes it.
+    /// A request with a request id of its own and a patience, as the client crate makes it.
     pub fn around(
         &mut self,
         domain: Domain,
@@ -107,10 +109,9 @@ impl Wanted {
     ) -> ClientRequest {
         self.requests += 1;
         let request_id = RequestId::new(&format!("r{}", self.requests)).ok();
-        let deadline = Some(now + patience);
         let reason = Some(format!("because of request {}", self.requests));
-        let envelope = Envelope { request_id, deadline, expect_version, reason, ..Envelope::default() };
-        let request = ClientRequest { domain, envelope, command: command.clone(), tries: 0 };
+        let envelope = Envelope { request_id, expect_version, reason, ..Envelope::default() };
+        let request = ClientRequest { domain, envelope, command: command.clone(), until: now + patience, tries: 0 };
         self.asked.insert(request.id(), Asked { command, told: Response::Nothing, copies: 0 });
         request
     }

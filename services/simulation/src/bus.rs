@@ -243,7 +243,9 @@ impl Cluster {
             Err(refusal) => return self.unreadable(node, requester, refusal),
         };
         if let Some((bbs, request)) = self.life(node).zip(envelope.request_id.as_ref()) {
-            self.checkers.arrives(bbs, request);
+            // A copy without any patience left must not be carried out, so it gives no more time.
+            let patience = envelope.patience_ms.filter(|millis| *millis > 0).map(Duration::from_millis);
+            self.checkers.arrives(bbs, request, patience.map(|patience| self.now + patience));
         }
         let (requester, domain) = (requester.unwrap_or_default(), domain.clone());
         self.input(node, Arrived::Command { requester, domain, envelope, command });

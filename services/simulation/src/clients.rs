@@ -209,8 +209,10 @@ impl Cluster {
     /// A client asks, or asks again, whoever leads.
     pub(super) fn send_request(&mut self, request: ClientRequest) {
         self.checkers.asks(request.id(), &request.command);
-        let (domain, envelope, command) =
-            (request.domain.clone(), request.envelope.clone(), request.command.clone());
+        let (domain, command) = (request.domain.clone(), request.command.clone());
+        let left = request.until.since(self.now).as_millis();
+        let patience_ms = Some(u64::try_from(left).unwrap_or(u64::MAX));
+        let envelope = Envelope { patience_ms, ..request.envelope.clone() };
         self.send_command(About::Request(Box::new(request)), domain, envelope, &command);
     }
 

@@ -153,7 +153,7 @@ situations! {
     StaleDomainKept "what nobody desires runs on while its domain is stale",
     Undesired "convergence stops what nobody desires",
     RequestRepeated "a repeated request is answered from memory",
-    RequestTooLate "a request is refused because its deadline has passed",
+    RequestTooLate "a request is refused because its patience is over",
     ForeignRefused "a client is refused what belongs to another domain",
     TaskCancelledRunning "a running task is cancelled",
     TaskSucceeded "a task succeeds",

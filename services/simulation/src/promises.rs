@@ -60,7 +60,7 @@ promises! {
     OnItsSubject "docs/architecture.md, Aggregates and subjects" "a decision stands on its aggregate's subject, and holds that aggregate's events",
     VersionsCount "docs/architecture.md, Entries" "an aggregate's versions count up by one",
     TimeForward "docs/architecture.md, Entries" "time never goes back on a subject",
-    RequestOnce "docs/model.md, Requests" "a request is carried out once, and not when its deadline has passed",
+    RequestOnce "docs/model.md, Requests" "a request is carried out once, and not when its patience is over",
     DomainsApart "docs/architecture.md, The bus" "a client changes nothing of another domain",
     SaysWhoAndWhy "docs/architecture.md, Entries" "a decision says who asked for it, and the reason that a client gave",
     VersionExpected "docs/clients.md, Envelope" "a command that expects a version changes that one alone",

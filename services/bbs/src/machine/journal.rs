@@ -120,7 +120,7 @@ impl Bbs {
     pub(super) fn decide(&mut self, subject: Subject, boarding: Boarding) {
         let end = self.log.end(&subject);
         let next = || self.shards.pop(&subject, boarding);
-        let judged = judge(self.log.world(), &mut self.ids, self.shown, end, next);
+        let judged = judge(self.log.world(), &mut self.ids, (self.shown, self.now), end, next);
         // More of it may be due than the entry takes.
         self.shards.put_back(&subject, judged.again);
         for due in judged.decided.iter().filter_map(|(command, _)| command.converges()) {

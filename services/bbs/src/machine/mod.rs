@@ -358,6 +358,7 @@ impl Bbs {
 
     /// A command waits to be decided.
     fn enqueue(&mut self, command: QueuedCommand) {
+        let command = QueuedCommand { received: self.now, ..command };
         let subject = command.command.subject(self.world().shards());
         self.shards.push(subject, command);
     }

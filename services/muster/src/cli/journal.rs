@@ -133,7 +133,7 @@ async fn written(
 ) -> Result<Done, Failure> {
     let journal = direct::to_write(global, place).await?;
     let order = SetAsideOrder { position, actor: Actor::Operator(name(global)), reason };
-    let done: Result<Done, Refusal> = setting_aside::record(&journal, order).await;
+    let done: Result<Done, Refusal> = setting_aside::record(&journal, order, None).await;
     journal.close().await;
     done.map_err(Failure::from)
 }

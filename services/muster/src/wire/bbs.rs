@@ -405,7 +405,11 @@ impl Driver {
     }
 
     /// Sets aside what stands at a position, if no program here can read it.
-    pub(super) async fn set_aside(&self, order: SetAsideOrder) -> Result<Done, Refusal> {
+    pub(super) async fn set_aside(
+        &self,
+        order: SetAsideOrder,
+        patience: Option<Duration>,
+    ) -> Result<Done, Refusal> {
         let heard = *lock(&self.leader_heard);
         if let (Some((_, stopped)), Some(heard)) = (self.stopped.get(), heard)
             && heard.duration_since(*stopped) > OTHERS_STOP
@@ -415,7 +419,7 @@ impl Driver {
                 format!("another BBS leads that can read position {}: upgrade this one", order.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        setting_aside::record(&self.lines.journal, order).await
+        setting_aside::record(&self.lines.journal, order, patience).await
     }
 
     /// Remembers why a message doesn't count, for whoever reads the log.

@@ -1,7 +1,7 @@
 //! What operators set aside: read before the journal is followed, waited for by who can't go on, and recorded for an
 //! operator, by a BBS or by the command line where no BBS runs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use journal::{Append, AppendError, Journal, JournalError, Recorded};
 use projections::cluster_log::{Judged, Positions, SetAsideOrder};
@@ -158,15 +158,24 @@ pub(crate) async fn stop_behind(
     }))
 }
 
-/// Records that a position is set aside, if it may be.
+/// Records that a position is set aside, if it may be. No try starts once `patience` is over.
 ///
 /// # Errors
-/// Why it isn't: see [`ClusterLog::judge`]; or the journal can't be read or written.
-pub(crate) async fn record(journal: &Journal, order: SetAsideOrder) -> Result<Done, Refusal> {
+/// Why it isn't: see [`ClusterLog::judge`]; or the journal can't be read or written; or `patience` is over.
+pub(crate) async fn record(
+    journal: &Journal,
+    order: SetAsideOrder,
+    patience: Option<Duration>,
+) -> Result<Done, Refusal> {
+    let received = Instant::now();
     let seed =
         clock::seed().map_err(|error| Refusal::new(Code::Unavailable, format!("no randomness: {error}")))?;
     let mut ids = Ids::new(seed);
     for _ in 0..TRIES {
+        if let Some(patience) = patience.filter(|patience| received.elapsed() >= *patience) {
+            let why = format!("the command could not be carried out within its patience of {patience:?}");
+            return Err(Refusal::new(Code::DeadlinePassed, why));
+        }
         let log = cluster_log(journal).await.map_err(|error| unreadable(&error))?;
         let stands = stands(journal, order.position).await.map_err(|error| unreadable(&error))?;
         let (expected, entry) = match log.judge(&mut ids, clock::now(), order.clone(), stands)? {

@@ -173,11 +173,11 @@ fn fields_that_are_wrong(requester: &mut Requester) {
     for body in [json!(7), json!("x"), json!([]), Value::Null] {
         requester.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
     }
-    let strange = json!({"envelop": {}, "envelope": {"deadline": "soon", "expect_version": -1, "traceparent": "x",
+    let strange = json!({"envelop": {}, "envelope": {"patience_ms": "long", "expect_version": -1, "traceparent": "x",
         "reason": "r".repeat(2000), "who": "me"}, "body": lrp(json!({}))});
     let fields = [
         "envelop",
-        "envelope.deadline",
+        "envelope.patience_ms",
         "envelope.expect_version",
         "envelope.traceparent",
         "envelope.reason",
@@ -283,7 +283,7 @@ fn cluster_heartbeat(cluster: &Cluster, cell: &str) -> Vec<u8> {
 }
 
 fn what_comes_twice_or_too_late(requester: &mut Requester) {
-    let late = json!({"envelope": {"deadline": 1}, "body": lrp(json!({}))});
+    let late = json!({"envelope": {"patience_ms": 0}, "body": lrp(json!({}))});
     requester.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
     let named = |request: &str, body: Value| json!({"envelope": {"request_id": request}, "body": body});
     let desire =

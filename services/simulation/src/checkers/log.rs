@@ -74,6 +74,8 @@ struct Leader {
 struct Asked {
     domain: Domain,
     envelope: Envelope,
+    /// When the patience of the copy is over that a BBS may carry out last. `None` if no copy has come to a BBS.
+    until: Option<Timestamp>,
     /// For how long a domain is to be fresh, if that is what was asked.
     fresh: Option<Option<Duration>>,
     /// The index that is to be retired, if that is what was asked, and of which definition.
@@ -124,7 +126,7 @@ impl Log {
         self.ends.len()
     }
 
-    /// A client asks something, until a deadline.
+    /// A client sends a command.
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         let retires = match &request.command {
             ClientCommand::LrpRetire { index, definition_id, .. } => Some((*index, definition_id.clone())),
@@ -175,11 +177,14 @@ impl Log {
             | ClientCommand::TaskResolve { .. } => None,
         };
         let (domain, envelope) = (request.domain.clone(), request.envelope.clone());
-        self.asked.insert(request.id(), Asked { domain, envelope, fresh, retires });
+        self.asked.insert(request.id(), Asked { domain, envelope, until: None, fresh, retires });
     }
 
-    /// A BBS gets a client's command.
-    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId) {
+    /// A BBS gets a client's command, which it may carry out until then.
+    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId, until: Option<Timestamp>) {
+        if let Some(asked) = self.asked.get_mut(request) {
+            asked.until = asked.until.max(until);
+        }
         self.arrived += 1;
         let arrived = self.arrived;
         self.arrivals.entry((bbs, request.clone())).or_insert((arrived, arrived)).1 = arrived;
@@ -265,8 +270,8 @@ impl Log {
         notes.must(P::VersionsCount, right, || format!("{aggregate} goes from version {last} to {version}"));
         if let Some(request) = &decision.request_id {
             let asked = self.asked.get(request);
-            let deadline = asked.and_then(|asked| asked.envelope.deadline);
-            let late = deadline.is_some_and(|deadline| decision.at > deadline + slack);
+            let until = asked.and_then(|asked| asked.until);
+            let late = asked.is_some() && until.is_none_or(|until| decision.at > until + slack);
             notes.must(P::RequestOnce, !late, || format!("request {request} is carried out too late"));
             let again = self.carried(request).first().is_some_and(|first| self.is_remembered(first));
             notes.must(P::RequestOnce, !again, || format!("request {request} is carried out again"));
@@ -280,8 +285,8 @@ impl Log {
         }
     }
 
-    /// Whether an aggregate still remembers what it carried out: only its newest requests. Those before are refused because
-    /// of their deadline, unless clocks are set back.
+    /// Whether an aggregate still remembers what it carried out: only its newest requests. A copy that comes later than
+    /// so many others is carried out again.
     fn is_remembered(&self, first: &Carried) -> bool {
         let all = self.carried.values().flatten();
         let since = all.filter(|one| one.aggregate == first.aggregate && one.position > first.position);

@@ -279,7 +279,7 @@ impl Checkers {
         if loses { self.loses(append.from, (cell, basis), now) } else { vec![] }
     }
 
-    /// A client asks something, until a deadline.
+    /// A client sends a command.
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         self.log.asked(request);
         self.specs.asked(request);
@@ -287,8 +287,8 @@ impl Checkers {
     }
 
     /// A BBS gets a client's command.
-    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId) {
-        self.log.arrives(bbs, request);
+    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId, until: Option<Timestamp>) {
+        self.log.arrives(bbs, request, until);
     }
 
     /// The version of what a command is about.

@@ -1,6 +1,7 @@
 //! What changes something, on its way to the machine: who asks is proved by the subject.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs::{Ask, Input, Reply};
 use bus::{Incoming, LogLimit, brief};
@@ -37,7 +38,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 let (driver, order) = (Arc::clone(driver), order(operator, incoming));
                 tokio::spawn(async move {
                     let done = match order {
-                        Ok(order) => driver.set_aside(order).await,
+                        Ok((order, patience)) => driver.set_aside(order, patience).await,
                         Err(refusal) => Err(refusal),
                     };
                     driver.watch.commands.answered(asked, &done);
@@ -184,9 +185,12 @@ impl Driver {
     }
 }
 
-/// What an operator wants set aside. It is recorded on the cluster's subject by whoever is asked, and by a machine that
+/// What an operator wants set aside, and how long the operator waits for that. It is recorded on the cluster's subject by whoever is asked, and by a machine that
 /// has stopped it can't be: the driver does it.
-fn order(operator: ClientName, incoming: &Incoming) -> Result<SetAsideOrder, Refusal> {
+fn order(
+    operator: ClientName,
+    incoming: &Incoming,
+) -> Result<(SetAsideOrder, Option<Duration>), Refusal> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Request {
@@ -195,11 +199,9 @@ fn order(operator: ClientName, incoming: &Incoming) -> Result<SetAsideOrder, Ref
         body: SetAside,
     }
     let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
-    if envelope.deadline.is_some_and(|deadline| deadline < clock::now()) {
-        return Err(Refusal::new(Code::DeadlinePassed, "the command's deadline has passed"));
-    }
+    let patience = envelope.patience_ms.map(Duration::from_millis);
     let reason = envelope.reason.unwrap_or_default();
-    Ok(SetAsideOrder { position: body.position, actor: Actor::Operator(operator), reason })
+    Ok((SetAsideOrder { position: body.position, actor: Actor::Operator(operator), reason }, patience))
 }
 
 fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> Result<Ask, Refusal> {
