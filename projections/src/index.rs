@@ -559,11 +559,17 @@ impl Index {
     /// What is due at `now`, the earliest first.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<Due> {
         let mut seen = BTreeSet::new();
+        let all = self.due_times(now).into_iter();
+        all.map(|(_, due)| due).filter(|due| seen.insert(due.clone())).collect()
+    }
+
+    /// Everything that is due at `now`, each time with what is due then, the earliest first.
+    pub(crate) fn due_times(&self, now: Timestamp) -> Vec<(Timestamp, Due)> {
         let slots = self.due.iter().take_while(|(at, _)| *at <= now).map(|(at, work)| (*at, Due::from(work)));
         let wholes = self.due_whole.iter().take_while(|(at, _)| *at <= now).cloned();
         let mut all: Vec<_> = slots.chain(wholes).collect();
         all.sort_by_key(|(at, _)| *at);
-        all.into_iter().map(|(_, due)| due).filter(|due| seen.insert(due.clone())).collect()
+        all
     }
 
     pub(crate) fn next_due(&self) -> Option<Timestamp> {

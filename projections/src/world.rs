@@ -202,6 +202,11 @@ impl World {
         self.last.get(subject).map_or(Timestamp(0), |(_, at)| *at)
     }
 
+    /// Every subject with the time of its last decision.
+    pub fn last_times(&self) -> impl Iterator<Item = (&Subject, Timestamp)> {
+        self.last.iter().map(|(subject, (_, at))| (subject, *at))
+    }
+
     /// The greatest time of a decision so far. Times go forward on each subject, and not from one to the next.
     #[must_use]
     pub fn latest(&self) -> Timestamp {
@@ -351,6 +356,12 @@ impl World {
     #[must_use]
     pub fn due(&self, now: Timestamp) -> Vec<Due> {
         self.index.due(now)
+    }
+
+    /// Everything that is due at `now`, each time with what is due then, the earliest first.
+    #[must_use]
+    pub fn due_times(&self, now: Timestamp) -> Vec<(Timestamp, Due)> {
+        self.index.due_times(now)
     }
 
     /// When something is next due.

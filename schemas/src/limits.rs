@@ -187,6 +187,8 @@ pub const KNOWN_ENTRIES: usize = 16_384;
 pub const SET_ASIDE_EXPLAINED: usize = 16_384;
 /// BBSs that are shown, and auctioneers: of more, those that were heard first, and who leads.
 pub const SERVICES_SHOWN: usize = 64;
+/// Clocks that a status names because they differ from the others.
+pub const CLOCKS_SHOWN: usize = 10;
 /// Longest name of a host or of a version that a service may say, in bytes; a longer one is cut.
 pub const PROGRAM_BYTES: usize = 64;
 /// Instances and cells that a status names, the worst.

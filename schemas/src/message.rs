@@ -337,6 +337,8 @@ pub struct Heartbeat {
     pub performed: PerformId,
     /// Counts the heartbeats of this incarnation: an older one that comes late changes nothing.
     pub sequence: u64,
+    /// Time that the clock of the cell's host showed; 0 if it is not known.
+    pub clock: Timestamp,
     /// The schema that the program speaks.
     pub schema: u64,
     /// The highest format level that it reads.
@@ -544,7 +546,7 @@ pub struct Standing {
     pub leads: bool,
 }
 
-/// A BBS or an auctioneer is there. It is only shown: no election and no decision depends on it.
+/// A BBS or an auctioneer is there. Its clock is compared with those of others; the rest is only shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
     /// Who.
@@ -555,4 +557,8 @@ pub struct Alive {
     pub program: Program,
     /// Where it stands.
     pub standing: Standing,
+    /// Time that its clock showed; 0 if it is not known.
+    pub clock: Timestamp,
+    /// `false` for a BBS that only answers queries.
+    pub may_lead: bool,
 }

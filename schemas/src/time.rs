@@ -154,6 +154,24 @@ impl Timestamp {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The moment so many nanoseconds later, or earlier.
+    #[must_use]
+    pub const fn shifted(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add_signed(nanos))
+    }
+
+    /// Nanoseconds from another moment to this one; negative if this one is earlier. Of more than 70 years, 70 years.
+    #[must_use]
+    pub const fn nanos_after(self, other: Self) -> i64 {
+        const MOST: u64 = i64::MAX as u64 / 4;
+        let (forward, back) = (self.0.saturating_sub(other.0), other.0.saturating_sub(self.0));
+        if forward > 0 {
+            (if forward < MOST { forward } else { MOST }).cast_signed()
+        } else {
+            -(if back < MOST { back } else { MOST }).cast_signed()
+        }
+    }
+
     /// The very next moment.
     #[must_use]
     pub const fn next(self) -> Self {
@@ -180,22 +198,28 @@ impl Sub<Duration> for Timestamp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steady {
     last: Timestamp,
-    /// How far it is ahead of the clock.
-    ahead: Duration,
+    /// Nanoseconds by which it is ahead of the clock; negative if it is behind.
+    ahead: i64,
 }
 
 impl Steady {
     /// The time when the clock shows `shown`.
     pub fn at(&mut self, shown: Timestamp) -> Timestamp {
-        self.ahead += self.last.since(shown + self.ahead);
-        self.last = shown + self.ahead;
+        let back = self.last.nanos_after(shown.shifted(self.ahead)).max(0);
+        self.ahead = self.ahead.saturating_add(back);
+        self.last = shown.shifted(self.ahead);
         self.last
+    }
+
+    /// The clock was set by so many nanoseconds, forward or back. Time runs on as if it had not been.
+    pub const fn stepped(&mut self, by: i64) {
+        self.ahead = self.ahead.saturating_sub(by);
     }
 
     /// What the clock shows at a time, if it is not set back any more.
     #[must_use]
     pub fn shown_at(&self, time: Timestamp) -> Timestamp {
-        time - self.ahead
+        time.shifted(-self.ahead)
     }
 }
 
@@ -277,6 +301,11 @@ mod tests {
         assert_eq!(times, expected.map(Timestamp::from_millis));
         let due = Timestamp::from_millis(3_702_500);
         assert_eq!(steady.shown_at(due), Timestamp::from_millis(72_600));
+        // A step that is known of moves it neither forward nor back.
+        steady.stepped(3_600_000_000_000);
+        assert_eq!(steady.at(Timestamp::from_millis(3_671_700)), Timestamp::from_millis(3_701_600));
+        steady.stepped(-3_600_000_000_000);
+        assert_eq!(steady.at(Timestamp::from_millis(71_800)), Timestamp::from_millis(3_701_700));
     }
 
     #[test]

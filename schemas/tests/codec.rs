@@ -184,6 +184,7 @@ fn heartbeat() -> Heartbeat {
         unhealthy: Some("disk".into()),
         performed: PerformId { term: 2, number: 40 },
         sequence: 12,
+        clock: Timestamp(3),
         schema: SCHEMA,
         format: 1,
     }
@@ -281,6 +282,8 @@ fn every_message_travels_and_looks_as_its_schema_says() {
             role: cluster::Role::Auctioneer,
             program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
             standing: Standing { position: Position(6), term: 5, leads: true },
+            clock: Timestamp(8),
+            may_lead: true,
         }),
         travels(&Beat { id: service, term: 5, position: Position(6), steps_down: false }),
         travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemas::codec::{self, Form};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
 };
-use schemas::codec::{self, Form};
 use schemas::limits::DURATION_MS;
 use schemas::message::{Done, Envelope, OfCell, Request, SetAside, SwitchPreemption};
 use schemas::names::{

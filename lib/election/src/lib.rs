@@ -140,9 +140,9 @@ impl Election {
     }
 
     /// Says that this program is there and listens. One that doesn't for a while had a pause, which is not silence of the
-    /// leader.
+    /// leader. If time went back, the leader counts as heard now.
     pub fn look(&mut self, now: Timestamp) {
-        if now.since(self.looked_at) > SILENCE {
+        if now < self.looked_at || now.since(self.looked_at) > SILENCE {
             self.heard = now;
         }
         self.looked_at = now;

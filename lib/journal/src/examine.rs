@@ -134,6 +134,17 @@ pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Exami
     })
 }
 
+/// The time that the server sends with its answers.
+pub(super) async fn server_time(connection: &Connection) -> Result<Option<String>, JournalError> {
+    match info(connection).await {
+        Ok((_, time)) => Ok(time),
+        Err(ExamineError::Unavailable(error)) => Err(error),
+        Err(error @ (ExamineError::Forbidden(_) | ExamineError::Absent | ExamineError::NoJetStream(_))) => {
+            Err(JournalError::Refused(error.to_string()))
+        }
+    }
+}
+
 async fn info(connection: &Connection) -> Result<(Info, Option<String>), ExamineError> {
     let (answer, ts) = request(connection, "INFO", Bytes::from_static(b"{}")).await?;
     let unreadable =

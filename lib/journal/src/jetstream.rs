@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::examine;
 pub(super) use super::jetstream_follower::Follower;
 use super::stream::{self, STREAM, StreamSettings};
 use super::{Append, AppendError, Durability, JournalError, Recorded};
@@ -196,6 +197,11 @@ impl JetStream {
                 closing,
             }),
         })
+    }
+
+    /// The time that the server sends with its answers.
+    pub(super) async fn server_time(&self) -> Result<Option<String>, JournalError> {
+        examine::server_time(&self.shared.connection).await
     }
 
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {

@@ -357,6 +357,18 @@ impl Journal {
         }
     }
 
+    /// The time that the clock of the server shows, as it writes it (RFC 3339). `None` if the journal has no server, or the server
+    /// does not send its time.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub async fn server_time(&self) -> Result<Option<String>, JournalError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::JetStream(stream) => stream.server_time().await,
+        }
+    }
+
     /// The same journal over another connection, so that what is read there stands in nobody's way. A journal without a
     /// connection is the same as it is.
     ///

@@ -115,6 +115,18 @@ pub static CELL_HEARTBEATS_MISSED: Family = gauge(
     "Heartbeats of a present cell that did not come, since the last that did",
 )
 .of_cell();
+/// The clock of a BBS against those of others.
+pub static CLOCK_OFFSET: Family = gauge(
+    "muster_clock_offset_seconds",
+    BBS,
+    "Seconds by which the clock of this BBS is ahead of the median of all clocks; negative if it is behind",
+);
+/// The log against the clocks.
+pub static LOG_AHEAD: Family = gauge(
+    "muster_log_ahead_seconds",
+    BBS,
+    "Seconds by which the latest decision in the log is ahead of the clocks, if those are more than 5; else 0",
+);
 /// The guard against the loss of most cells.
 pub static MASS_LOSS_GUARD: Family = gauge(
     "muster_mass_loss_guard",
@@ -295,6 +307,8 @@ pub static CATALOGUE: &[&Family] = &[
     &CELL_CONTAINERS_CAPACITY,
     &CELL_CONTAINERS_USED,
     &CELL_HEARTBEATS_MISSED,
+    &CLOCK_OFFSET,
+    &LOG_AHEAD,
     &MASS_LOSS_GUARD,
     &FOUND_BY_CONVERGENCE,
     &ENTRIES_SET_ASIDE,

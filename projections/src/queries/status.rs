@@ -10,8 +10,8 @@ use schemas::evaluation::{Evaluation, Evaluations, Status};
 use schemas::limits::STATUS_NAMED;
 use schemas::process::{Process, Slot};
 use schemas::query::{
-    CellRow, CellState, ClusterRow, Finding, FindingCode, Health, InstanceRow, InstanceState, ServiceRow,
-    Services, StatusRow, TaskState,
+    CellRow, CellState, ClockOff, ClocksRow, ClusterRow, Finding, FindingCode, Health, InstanceRow,
+    InstanceState, ServiceRow, Services, StatusRow, TaskState,
 };
 use schemas::task::{CallbackVerdict, Task};
 
@@ -43,11 +43,35 @@ pub(super) fn problems(services: &Services) -> Vec<Finding> {
     for ServiceRow { id, lag, .. } in services.rows.iter().filter(|row| row.lag >= BEHIND) {
         found.push(Finding::new(FindingCode::ServiceBehind, format!("{id} is {lag} entries behind the log")));
     }
+    found.extend(of_clocks(&services.clocks));
     let versions: BTreeSet<&str> = services.rows.iter().map(|row| row.program.version.as_str()).collect();
     if versions.len() > 1 {
         let all = versions.into_iter().collect::<Vec<_>>().join(", ");
         let why = format!("BBSs and auctioneers of several versions run: {all}");
         found.push(Finding::new(FindingCode::VersionsDiffer, why));
+    }
+    found
+}
+
+/// Clocks that differ from the others, and a log that is ahead of them.
+fn of_clocks(clocks: &ClocksRow) -> Vec<Finding> {
+    let seconds = |millis: u64| format!("{}.{:01} s", millis / 1_000, millis % 1_000 / 100);
+    let mut found = vec![];
+    for ClockOff { of, ahead_ms } in &clocks.off {
+        let (by, way) = (seconds(ahead_ms.unsigned_abs()), if *ahead_ms < 0 { "behind" } else { "ahead of" });
+        let why = format!(
+            "the clock of {of} is {by} {way} the median of {} clocks: set it by NTP; nothing needs a restart",
+            clocks.compared
+        );
+        found.push(Finding::new(FindingCode::ClockOff, why));
+    }
+    if clocks.log_ahead_ms > 0 {
+        let why = format!(
+            "the log is {} ahead of the clocks: they were ahead and are right again; ages and times of new decisions are ahead, \
+             too, and come back slowly",
+            seconds(clocks.log_ahead_ms)
+        );
+        found.push(Finding::new(FindingCode::LogAhead, why));
     }
     found
 }

@@ -17,7 +17,8 @@ use schemas::message::Program;
 use schemas::names::{DispatchKey, ParameterisedGuid, PeriodicGuid, ServiceId, TaskGuid};
 use schemas::parameterised::{self, Dispatch};
 use schemas::query::{
-    Filter, Finding, FindingCode, Health, MalformedEntries, One, Page, ServiceRow, Services, Show, StatusRow,
+    ClocksRow, Filter, Finding, FindingCode, Health, MalformedEntries, One, Page, ServiceRow, Services, Show,
+    StatusRow,
 };
 use schemas::{Position, periodic, spec};
 use serde_json::{Value, json};
@@ -183,7 +184,7 @@ fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
 fn services() -> Services {
     let rows =
         vec![service("bbs-1", Role::Bbs, true, 0), service("auctioneer-1", Role::Auctioneer, true, 999)];
-    Services { rows, complete: true }
+    Services { rows, complete: true, clocks: ClocksRow::default() }
 }
 
 fn observed(world: &World, services: Services) -> Observed {
@@ -344,7 +345,9 @@ fn who_is_missing_behind_or_another_is_found() {
     use Role::{Auctioneer, Bbs};
     let world = story([]).world;
     let good = || services().rows;
-    let of = |rows: Vec<ServiceRow>| findings(&world, Services { rows, complete: true });
+    let of = |rows: Vec<ServiceRow>| {
+        findings(&world, Services { rows, complete: true, clocks: ClocksRow::default() })
+    };
     assert_eq!(of(good()), [""; 0]);
     assert_eq!(
         of(vec![]),
@@ -353,11 +356,7 @@ fn who_is_missing_behind_or_another_is_found() {
             "no auctioneer is alive: nothing is placed until one is; start one: muster auctioneer",
         ]
     );
-    assert_eq!(
-        findings(&world, Services { rows: vec![], complete: false }),
-        [""; 0],
-        "it has not listened long enough"
-    );
+    assert_eq!(findings(&world, Services::default()), [""; 0], "it has not listened long enough");
     let stand_by = vec![service("b", Bbs, false, 0), service("a", Auctioneer, false, 0)];
     assert_eq!(
         of(stand_by),

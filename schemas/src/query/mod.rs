@@ -29,7 +29,9 @@ pub use self::rows::{
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
     MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState, Turn,
 };
-pub use self::status::{Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow};
+pub use self::status::{
+    ClockOff, ClocksRow, Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow,
+};
 use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};
 use crate::subject::Position;

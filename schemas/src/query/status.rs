@@ -40,6 +40,31 @@ pub struct Services {
     /// Whether the BBS that answers has listened for long enough to have heard everybody. Until it has, nobody is called
     /// missing.
     pub complete: bool,
+    /// Clocks of the cluster.
+    #[serde(default)]
+    pub clocks: ClocksRow,
+}
+
+/// Clocks of the cluster, as the BBS that answers compares them: those of the NATS server, of BBSs and auctioneers, and of cells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClocksRow {
+    /// Number of clocks that are compared.
+    pub compared: u32,
+    /// Milliseconds by which the clock of the BBS that answers is ahead of the median; negative if it is behind.
+    pub ahead_ms: i64,
+    /// Clocks that differ from the median by more than 5 s, at most 10 of them.
+    pub off: Vec<ClockOff>,
+    /// Milliseconds by which the latest decision in the log is ahead of the clocks, if those are more than 5 s; else 0.
+    pub log_ahead_ms: u64,
+}
+
+/// A clock that differs from the median.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClockOff {
+    /// Its owner: `BBS b1`, `cell c1`, `the NATS server`.
+    pub of: String,
+    /// Milliseconds by which it is ahead; negative if it is behind.
+    pub ahead_ms: i64,
 }
 
 /// How the cluster is.
@@ -98,6 +123,10 @@ pub enum FindingCode {
     ServiceBehind,
     /// BBSs and auctioneers of several versions run.
     VersionsDiffer,
+    /// A clock differs from the median of all clocks by more than 5 s.
+    ClockOff,
+    /// The log holds decisions of a time that is still to come.
+    LogAhead,
     /// Instances are wanted or tasks wait, and no cell takes work.
     NoCell,
     /// A cell was not heard for a while.
@@ -131,6 +160,8 @@ impl FindingCode {
                 Severity::Unhealthy
             }
             Self::ServiceBehind
+            | Self::ClockOff
+            | Self::LogAhead
             | Self::CellSilent
             | Self::CellLost
             | Self::CellUnhealthy

@@ -130,6 +130,7 @@ impl Log {
             unhealthy: None,
             performed: PerformId::default(),
             sequence: 1,
+            clock: self.now,
             schema: 0,
             format: 1,
         };

@@ -12,7 +12,10 @@ use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, TaskGuid};
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
+use schemas::subject::Subject;
 use schemas::task::{self, Task};
+
+use crate::timelines::Times;
 
 /// How often everything is looked through.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -144,8 +147,18 @@ impl Convergence {
 }
 
 /// What has a timer that ran out.
-pub(crate) fn timers(world: &World, now: Timestamp) -> Vec<Due> {
-    world.due(now)
+pub(crate) fn timers(world: &World, times: Times<'_>) -> Vec<Due> {
+    let all = world.due_times(times.latest()).into_iter();
+    all.filter(|(at, due)| *at <= times.on(|| subject_of(world, due))).map(|(_, due)| due).collect()
+}
+
+fn subject_of(world: &World, due: &Due) -> Subject {
+    match due {
+        Due::Process(guid) => Subject::of_process(guid, world.shards()),
+        Due::Task(guid) => Subject::of_task(guid, world.shards()),
+        Due::Periodic(guid) => Subject::of_periodic(guid, world.shards()),
+        Due::Parameterised(guid) => Subject::of_parameterised(guid, world.shards()),
+    }
 }
 
 /// What names a cell.
@@ -171,9 +184,13 @@ enum One<'a> {
 }
 
 impl One<'_> {
-    fn is_due(self, world: &World, now: Timestamp) -> bool {
+    fn is_due(self, world: &World, times: Times<'_>) -> bool {
+        let now = times.on(|| subject_of(world, &self.due()));
         match self {
-            Self::Process(known) => is_process_due(world, known, now),
+            Self::Process(known) => {
+                let of_domain = times.on(|| Subject::Domain(known.domain.clone()));
+                is_process_due(world, known, now, world.is_fresh(&known.domain, of_domain))
+            }
             Self::Task(known) => is_task_due(world, known, now),
             Self::Periodic(known) => is_due(world, known, now),
             Self::Parameterised(known) => is_freed(world, known),
@@ -214,25 +231,24 @@ fn all_behind<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<It
 /// them it goes on; none: that was everything.
 pub(crate) fn slice(
     world: &World,
-    now: Timestamp,
+    times: Times<'_>,
     behind: Option<&Due>,
     most: usize,
 ) -> (Vec<Due>, Option<Due>) {
     let mut all = all_behind(world, behind);
     let (mut due, mut last) = (vec![], None);
     for one in all.by_ref().take(most) {
-        due.extend(one.is_due(world, now).then(|| one.due()));
+        due.extend(one.is_due(world, times).then(|| one.due()));
         last = Some(one);
     }
     let goes_on = all.next().is_some();
     (due, last.filter(|_| goes_on).map(One::due))
 }
 
-fn is_process_due(world: &World, known: &Process, now: Timestamp) -> bool {
+fn is_process_due(world: &World, known: &Process, now: Timestamp, fresh: bool) -> bool {
     let present = |cell: &CellId| world.is_present(cell);
     let known_cell = |cell: &CellId| world.cell(cell).is_some();
     let numbered = |visit: process::Visit<'_>| world.numbered(visit);
-    let fresh = world.is_fresh(&known.domain, now);
     let context = process::Context { now, fresh, present: &present, known: &known_cell, numbered: &numbered };
     process::decide(Some(known), &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }

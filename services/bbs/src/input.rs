@@ -1,7 +1,6 @@
 //! What comes to a BBS.
 
 use bytes::Bytes;
-use schemas::cell;
 use schemas::container::Epoch;
 use schemas::message::{Alive, Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
 use schemas::names::{CellId, ClientName, Domain, EntryId, TaskGuid};
@@ -9,6 +8,7 @@ use schemas::query::Records;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
+use schemas::{Timestamp, cell};
 
 /// What happens to a BBS.
 #[derive(Debug)]
@@ -71,6 +71,10 @@ pub enum Input {
     Beat(Beat),
     /// A BBS or an auctioneer is there, maybe this BBS itself.
     Alive(Alive),
+    /// The NATS server sent its time, which would be this now.
+    ServerClock(Timestamp),
+    /// The clock of this BBS was set by so many nanoseconds, forward or back.
+    ClockStepped(i64),
     /// What came of a completion callback.
     Called {
         /// Of which task.

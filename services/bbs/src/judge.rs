@@ -23,15 +23,19 @@ use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::request::Identity;
+use schemas::subject::Subject;
 use schemas::task::{self, Task};
 use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};
 
 use crate::command::{AggregateCommand, QueuedCommand, Verdict};
+use crate::timelines::Times;
 
 /// A batch while it is judged.
 pub(crate) struct Batch<'a> {
     world: &'a World,
     ids: &'a mut Ids,
+    times: Times<'a>,
+    /// Time of decisions on the subject of the batch.
     now: Timestamp,
     /// Time that never goes back, by which commands wait.
     steady: Timestamp,
@@ -59,19 +63,21 @@ pub(crate) struct Judged {
     pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
 }
 
-/// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full. The decisions are made at the
-/// first of the two times; the second one never goes back, and commands wait by it.
-pub(crate) fn judge(
-    world: &World,
-    ids: &mut Ids,
-    (now, steady): (Timestamp, Timestamp),
-    end: End,
+/// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full. `steady` is time that never
+/// goes back: commands wait by it.
+pub(crate) fn judge<'a>(
+    world: &'a World,
+    ids: &'a mut Ids,
+    (times, steady): (Times<'a>, Timestamp),
+    (subject, end): (&Subject, End),
     mut next: impl FnMut() -> Option<QueuedCommand>,
 ) -> Judged {
+    let now = times.on(|| subject.clone());
     let at = now.max(end.at.next());
     let mut batch = Batch {
         world,
         ids,
+        times,
         now,
         steady,
         at,
@@ -178,7 +184,8 @@ impl Batch<'_> {
             return Ok(());
         }
         let (waited, patience) = (waited.as_secs_f64(), patience.as_secs_f64());
-        let why = format!("the command waited {waited:.1} s in the BBS, and its patience was {patience:.1} s");
+        let why =
+            format!("the command waited {waited:.1} s in the BBS, and its patience was {patience:.1} s");
         Err(Refusal::new(Code::DeadlinePassed, why))
     }
 
@@ -262,6 +269,13 @@ impl Batch<'_> {
         self.domains.get(domain).or_else(|| self.world.domain(domain))
     }
 
+    /// Whether a domain is fresh. The log may be ahead of the clocks on its subject, or on that of the batch.
+    fn is_fresh(&self, domain: &Domain) -> bool {
+        let lead = self.now.since(self.times.of_clocks());
+        let now = self.at - lead + self.times.ahead(|| Subject::Domain(domain.clone()));
+        self.world.is_fresh(domain, now)
+    }
+
     fn check_version(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Some(expected) = queued.envelope.expect_version else { return Ok(()) };
         let version = self.version(&queued.command);
@@ -303,7 +317,7 @@ impl Batch<'_> {
         match command {
             AggregateCommand::Process(guid, command) => {
                 let process = self.process(guid);
-                let fresh = process.is_some_and(|process| world.is_fresh(&process.domain, self.at));
+                let fresh = process.is_some_and(|process| self.is_fresh(&process.domain));
                 let known = |cell: &CellId| world.cell(cell).is_some();
                 let numbered = |visit: process::Visit<'_>| world.numbered(visit);
                 let context = process::Context {

@@ -12,6 +12,22 @@ use schemas::names::ServiceId;
 /// than the journal is away when it changes its own leader (4 to 9 s).
 const STANDSTILL: Duration = Duration::from_secs(10);
 
+/// Time for which a BBS whose clock is off leaves the lead to another one. If none has taken it by then, it leads itself.
+const YIELD: Duration = Duration::from_secs(10);
+/// Interval between two such attempts.
+const YIELD_INTERVAL: Duration = Duration::from_mins(5);
+
+/// State of this BBS that decides whether it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Whether the log is known.
+    pub(crate) caught_up: bool,
+    /// Whether entries of this BBS are on their way to the log.
+    pub(crate) in_flight: bool,
+    /// Whether its clock is off, and another BBS whose clock is right is alive.
+    pub(crate) should_yield: bool,
+}
+
 /// This BBS's part in the election of the one that decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
@@ -22,12 +38,21 @@ pub(crate) struct Leadership {
     progress_at: Timestamp,
     /// Whether the journal is known to stand further than the follower has told.
     is_behind: bool,
+    /// When it last began to leave the lead to another BBS.
+    yields_since: Option<Timestamp>,
 }
 
 impl Leadership {
     pub(crate) const fn new(id: ServiceId, may_lead: bool) -> Self {
         let election = Election::new(id);
-        Self { election, may_lead, leads: false, progress_at: Timestamp(0), is_behind: false }
+        Self {
+            election,
+            may_lead,
+            leads: false,
+            progress_at: Timestamp(0),
+            is_behind: false,
+            yields_since: None,
+        }
     }
 
     /// Whether this BBS decides.
@@ -66,17 +91,13 @@ impl Leadership {
         self.is_behind = true;
     }
 
-    /// Follows what the log says, once that is known (`caught_up`). `in_flight`: whether entries of this BBS are on their
-    /// way to the log. Answers whether it leads from now on, or no longer, if that changes.
-    pub(crate) fn follow(
-        &mut self,
-        leader: &Leader,
-        caught_up: bool,
-        in_flight: bool,
-        now: Timestamp,
-    ) -> Option<bool> {
+    /// Follows what the log says, once that is known. Answers whether it leads from now on, or no longer, if that changes.
+    pub(crate) fn follow(&mut self, leader: &Leader, state: State, now: Timestamp) -> Option<bool> {
+        let State { caught_up, in_flight, should_yield } = state;
         self.election.follow(Some(leader), now);
-        let leads = caught_up && self.election.leads() && !self.stands_still(in_flight, now);
+        let stands_still = self.stands_still(in_flight, now);
+        let leads = caught_up && self.election.leads() && !stands_still;
+        let leads = leads && !self.yields(should_yield, now);
         (leads != std::mem::replace(&mut self.leads, leads)).then_some(leads)
     }
 
@@ -88,10 +109,20 @@ impl Leadership {
         now.since(self.progress_at) >= STANDSTILL
     }
 
+    /// Whether it leaves the lead to another BBS now, as it should: for a while, in case that one can't take it.
+    fn yields(&mut self, should_yield: bool, now: Timestamp) -> bool {
+        if !should_yield {
+            return false;
+        }
+        let began = self.yields_since.filter(|since| now.since(*since) < YIELD_INTERVAL).unwrap_or(now);
+        self.yields_since = Some(began);
+        now.since(began) < YIELD
+    }
+
     /// What the election asks of this BBS now. Beats are for a BBS that decides.
-    pub(crate) fn duty(&mut self, now: Timestamp) -> Duty {
+    pub(crate) fn duty(&mut self, should_yield: bool, now: Timestamp) -> Duty {
         match self.election.duty(now) {
-            Duty::Campaign(_) if !self.may_lead => Duty::None,
+            Duty::Campaign(_) if !self.may_lead || self.yields(should_yield, now) => Duty::None,
             Duty::Beat if !self.leads => Duty::None,
             duty @ (Duty::None | Duty::Beat | Duty::Campaign(_)) => duty,
         }
@@ -111,13 +142,46 @@ mod tests {
         Timestamp::from_millis(100_000 + seconds * 1_000)
     }
 
+    const fn state(caught_up: bool, in_flight: bool) -> State {
+        State { caught_up, in_flight, should_yield: false }
+    }
+
+    #[test]
+    fn leader_with_a_wrong_clock_leaves_the_lead_to_another_for_a_while() {
+        let id = ServiceId::new("b1").unwrap();
+        let leader = Leader { id: id.clone(), term: 1, since: at(0) };
+        let mut leadership = Leadership::new(id, true);
+        let mut follow = |should_yield, second| {
+            let changed =
+                leadership.follow(&leader, State { should_yield, ..state(true, false) }, at(second));
+            (changed, leadership.duty(should_yield, at(second)) == Duty::Beat)
+        };
+        assert_eq!(follow(false, 1), (Some(true), false), "it has just been elected");
+        assert_eq!(follow(true, 2), (Some(false), false));
+        assert_eq!(follow(true, 11), (None, false));
+        assert_eq!(follow(true, 12), (Some(true), true), "nobody else took the lead");
+        assert_eq!(follow(true, 301), (None, true));
+        assert_eq!(follow(true, 302), (Some(false), false), "it tries again");
+        assert_eq!(follow(false, 303), (Some(true), true), "its clock is right");
+        // Nor does it campaign against a BBS whose clock is right.
+        let other = Leader { id: ServiceId::new("b2").unwrap(), term: 2, since: at(0) };
+        let campaigns = |should_yield| {
+            let mut leadership = Leadership::new(ServiceId::new("b1").unwrap(), true);
+            leadership.follow(&other, state(true, false), at(0));
+            (1..60).find(|second| leadership.duty(should_yield, at(*second)) == Duty::Campaign(3))
+        };
+        let (soon, late) = (campaigns(false).unwrap(), campaigns(true).unwrap());
+        assert!(soon < 5 && (soon + 10..soon + 15).contains(&late), "{soon} {late}");
+    }
+
     #[test]
     fn one_that_only_shows_never_campaigns() {
         let last = Leader { id: ServiceId::new("gone").unwrap(), term: 3, since: at(0) };
         for (may_lead, duty) in [(false, Duty::None), (true, Duty::Campaign(4))] {
             let mut leadership = Leadership::new(ServiceId::new("b1").unwrap(), may_lead);
-            leadership.follow(&last, true, false, at(0));
-            let asked = (0..60).map(|second| leadership.duty(at(second))).find(|duty| *duty != Duty::None);
+            leadership.follow(&last, state(true, false), at(0));
+            let asked =
+                (0..60).map(|second| leadership.duty(false, at(second))).find(|duty| *duty != Duty::None);
             assert_eq!(asked.unwrap_or(Duty::None), duty);
         }
     }
@@ -128,24 +192,24 @@ mod tests {
         let leader = Leader { id: id.clone(), term: 1, since: at(0) };
         let mut leadership = Leadership::new(id, true);
         leadership.delivered(at(0));
-        assert_eq!(leadership.follow(&leader, false, false, at(0)), None, "the log is not known yet");
-        assert_eq!(leadership.follow(&leader, true, false, at(0)), Some(true));
-        assert_eq!(leadership.follow(&leader, true, true, at(0)), None, "nothing changed");
+        assert_eq!(leadership.follow(&leader, state(false, false), at(0)), None, "the log is not known yet");
+        assert_eq!(leadership.follow(&leader, state(true, false), at(0)), Some(true));
+        assert_eq!(leadership.follow(&leader, state(true, true), at(0)), None, "nothing changed");
         let last = at(0) + STANDSTILL;
         assert_eq!(
-            leadership.follow(&leader, true, true, last),
+            leadership.follow(&leader, state(true, true), last),
             Some(false),
             "nothing comes of what it decides"
         );
-        assert_eq!(leadership.duty(last), Duty::None, "so it does not beat");
+        assert_eq!(leadership.duty(false, last), Duty::None, "so it does not beat");
         leadership.delivered(last);
-        assert_eq!(leadership.follow(&leader, true, false, last), Some(true));
+        assert_eq!(leadership.follow(&leader, state(true, false), last), Some(true));
         leadership.fell_behind();
-        assert_eq!(leadership.follow(&leader, true, false, last + STANDSTILL), Some(false));
+        assert_eq!(leadership.follow(&leader, state(true, false), last + STANDSTILL), Some(false));
         // It hears of the log again, and nothing more is known to be there.
         let again = last + STANDSTILL;
         leadership.delivered(again);
-        assert_eq!(leadership.follow(&leader, true, false, again), Some(true));
-        assert_eq!(leadership.follow(&leader, true, false, again + STANDSTILL), None);
+        assert_eq!(leadership.follow(&leader, state(true, false), again), Some(true));
+        assert_eq!(leadership.follow(&leader, state(true, false), again + STANDSTILL), None);
     }
 }

@@ -15,9 +15,10 @@
 //! | `command` | a command for one aggregate, on its way to its entry |
 //! | `judge` | a batch of commands against the World and what the batch decided so far |
 //! | [`queue`] | what waits in a shard: actors take turns |
-//! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, [`callbacks`], `convergence` | the duties, one type each |
+//! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties, one type each |
 
 pub mod callbacks;
+mod clocks;
 mod command;
 mod confirm;
 mod convergence;
@@ -33,8 +34,10 @@ pub mod presence;
 pub mod queue;
 mod requesters;
 mod shards;
+mod timelines;
 mod waiting;
 
+pub use clocks::CLOCK_STEP;
 pub use effect::{Effect, Reply};
 pub use input::{Ask, Input, NotAppended, Query};
 pub use machine::{Bbs, Gauges, SWEEP, Settings, answer, answer_to};

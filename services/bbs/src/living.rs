@@ -11,7 +11,7 @@ use schemas::cluster::Role;
 use schemas::limits::{PROGRAM_BYTES, SERVICES_SHOWN, cut};
 use schemas::message::{ALIVE_EVERY, Alive, Program, Standing};
 use schemas::names::ServiceId;
-use schemas::query::{ServiceRow, Services};
+use schemas::query::{ClocksRow, ServiceRow, Services};
 use schemas::{Position, Timestamp};
 
 /// Who didn't beat for so long is not alive any more: three beats are missing.
@@ -49,7 +49,8 @@ pub(crate) struct Me<'a> {
 }
 
 impl Living {
-    /// Takes a beat. This BBS stands `here`; `leader` is who leads in the role of who beats, as the log says.
+    /// Takes a beat. This BBS stands `here`; `leader` is who leads in the role of who beats, as the log says. Returns `true` if
+    /// the beat is of another service and there is room for that.
     pub(crate) fn heard(
         &mut self,
         alive: Alive,
@@ -57,12 +58,12 @@ impl Living {
         here: Position,
         leader: Option<&ServiceId>,
         now: Timestamp,
-    ) {
-        let Alive { id, role, program, standing } = alive;
+    ) -> bool {
+        let Alive { id, role, program, standing, clock: _, may_lead: _ } = alive;
         if id == *me {
             let since = self.listens.filter(|(_, last)| now.since(*last) < EXPIRES).map(|(since, _)| since);
             self.listens = Some((since.unwrap_or(now), now));
-            return;
+            return false;
         }
         self.others.retain(|_, heard| now.since(heard.last) < EXPIRES);
         let lag = self.newest(here).0.saturating_sub(standing.position.0);
@@ -74,10 +75,11 @@ impl Living {
         let key = (role, id);
         let known = self.others.get(&key).map(|known| known.first);
         if known.is_none() && !self.make_room(role, leader == Some(&key.1)) {
-            return;
+            return false;
         }
         let first = known.unwrap_or(now);
         self.others.insert(key, Heard { program, standing, lag, first, last: now });
+        true
     }
 
     /// Whether there is room for one more of a role; for who leads there always is.
@@ -120,7 +122,7 @@ impl Living {
         }
         rows.sort_by(|a, b| (a.role, !a.leads, &a.id).cmp(&(b.role, !b.leads, &b.id)));
         let listens = |(since, last)| now.since(last) < EXPIRES && now.since(since) >= LISTENS;
-        Services { rows, complete: self.listens.is_some_and(listens) }
+        Services { rows, complete: self.listens.is_some_and(listens), clocks: ClocksRow::default() }
     }
 }
 
@@ -154,6 +156,8 @@ mod tests {
             role,
             program,
             standing: Standing { position: Position(position), term: 3, leads },
+            clock: at(0),
+            may_lead: true,
         }
     }
 

@@ -4,13 +4,13 @@ use bbs::{Ask, NotAppended, Query};
 use bytes::Bytes;
 use projections::Reader;
 use projections::reader::{self, Read};
-use schemas::Refusal;
 use schemas::container::{Container, Epoch};
-use schemas::message::{Envelope, Heartbeat, Performed, Reported};
+use schemas::message::{Alive, Envelope, Heartbeat, Performed, Reported};
 use schemas::names::{ClientName, Domain, EntryId, InstanceGuid, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
+use schemas::{Refusal, Timestamp};
 
 use super::bus::{About, Kind, decoded, must};
 use super::cluster::Last;
@@ -55,10 +55,19 @@ pub(super) enum Arrived {
         epoch: Epoch,
         called: bbs::callbacks::Called,
     },
+    /// Another clock, for a BBS.
+    Clock(Clock),
     Disconnected,
     Reconnected,
     Turn,
     Tick,
+}
+
+/// A clock that a BBS compares with its own.
+#[derive(Clone, Debug)]
+pub(super) enum Clock {
+    Server(Timestamp),
+    Alive(Alive),
 }
 
 impl Arrived {
@@ -84,6 +93,8 @@ impl Arrived {
                 I::Probed { cell, answer: answer.and_then(Result::ok) }
             }
             Self::Called { task, epoch, called } => I::Called { task, epoch, called },
+            Self::Clock(Clock::Server(time)) => I::ServerClock(time),
+            Self::Clock(Clock::Alive(alive)) => I::Alive(alive),
             Self::Disconnected => I::Disconnected,
             Self::Reconnected => I::Reconnected,
             Self::Tick => I::Tick,
@@ -131,6 +142,7 @@ impl Arrived {
             | Self::SelfTested(_)
             | Self::Prepared(_)
             | Self::Called { .. }
+            | Self::Clock(_)
             | Self::Disconnected
             | Self::Reconnected
             | Self::Turn => return None,
@@ -175,6 +187,7 @@ impl Arrived {
             | Self::Command { .. }
             | Self::Answer { .. }
             | Self::Called { .. }
+            | Self::Clock(_)
             | Self::Disconnected
             | Self::Reconnected
             | Self::Turn => return None,

@@ -111,7 +111,8 @@ impl Wanted {
         let request_id = RequestId::new(&format!("r{}", self.requests)).ok();
         let reason = Some(format!("because of request {}", self.requests));
         let envelope = Envelope { request_id, expect_version, reason, ..Envelope::default() };
-        let request = ClientRequest { domain, envelope, command: command.clone(), until: now + patience, tries: 0 };
+        let request =
+            ClientRequest { domain, envelope, command: command.clone(), until: now + patience, tries: 0 };
         self.asked.insert(request.id(), Asked { command, told: Response::Nothing, copies: 0 });
         request
     }

@@ -14,7 +14,7 @@ use schemas::names::{CellId, EntryId, InstanceGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use scripted::Scripted;
 
-use super::arrived::Arrived;
+use super::arrived::{Arrived, Clock};
 use super::asked::{ClientRequest, Wanted};
 use super::bus::{Message, Question};
 use super::checkers::Checkers;
@@ -72,6 +72,7 @@ pub(super) enum NodeEvent {
         epoch: Epoch,
         called: bbs::callbacks::Called,
     },
+    Clock(Clock),
     Disconnected,
     Reconnected,
 }
@@ -103,6 +104,8 @@ pub(super) enum ClusterEvent {
     LookAgain,
     /// It is time to look whether something is overdue.
     LookAtClock,
+    /// It is time that clocks are compared.
+    CompareClocks,
 }
 
 #[derive(Clone, Debug)]
@@ -319,6 +322,7 @@ impl Cluster {
             cluster.schedule(START, ClusterEvent::Restart(node));
         }
         cluster.schedule(START, ClusterEvent::LookAtClock);
+        cluster.schedule(START, ClusterEvent::CompareClocks);
         for (at, act) in acts {
             cluster.schedule(START + *at, ClusterEvent::Act(Box::new(act.clone())));
         }
@@ -379,6 +383,7 @@ impl Cluster {
             ClusterEvent::Act(act) => self.act(*act),
             ClusterEvent::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
             ClusterEvent::LookAgain => self.look_again(),
+            ClusterEvent::CompareClocks => self.compare_clocks(),
             ClusterEvent::LookAtClock => {
                 self.look_at_clock();
                 self.read_at_times();
@@ -413,6 +418,7 @@ impl Cluster {
             NodeEvent::Prepared(results) => self.input(node, Arrived::Prepared(results)),
             NodeEvent::SelfTested(result) => self.input(node, Arrived::SelfTested(result)),
             NodeEvent::Called { task, epoch, called } => self.called(node, task, epoch, called),
+            NodeEvent::Clock(clock) => self.input(node, Arrived::Clock(clock)),
             NodeEvent::Disconnected => self.input(node, Arrived::Disconnected),
             NodeEvent::Reconnected => self.input(node, Arrived::Reconnected),
         }

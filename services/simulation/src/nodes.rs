@@ -9,15 +9,16 @@ use bbs::Bbs;
 use projections::cluster_log::Positions;
 use projections::{Reader, World};
 use rep::Rep;
+use schemas::cluster::Role;
 use schemas::container::ContainerState;
-use schemas::message::{Attach, Done, Performed};
+use schemas::message::{ALIVE_EVERY, Alive, Attach, Done, Performed, Program};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Timestamp, limits};
 use scripted::{Behaviour, Scripted};
 
-use super::arrived::Arrived;
+use super::arrived::{Arrived, Clock};
 use super::bus::{About, Kind, Question, bytes_of, decoded, must};
 use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Cluster, ClusterEvent, NodeEvent, START};
@@ -99,8 +100,8 @@ pub(super) struct Place {
     pub(super) dark_until: Timestamp,
     /// Until then its follower stands still.
     pub(super) lags_until: Timestamp,
-    /// What its clock showed last in this life.
-    clock_was: Timestamp,
+    /// How much its clock was ahead at its last step in this life.
+    stepped_at_ms: i64,
     /// How much its clock is ahead, in milliseconds; START is far enough from 0 to subtract.
     pub(super) skew_ms: i64,
 }
@@ -119,20 +120,29 @@ impl Place {
             knows_cut: false,
             dark_until: START,
             lags_until: START,
-            clock_was: Timestamp(0),
+            stepped_at_ms: skew_ms,
             skew_ms,
         }
     }
 
-    /// What its clock shows: like the services' own, it never goes back while they live.
-    pub(super) fn clock(&self, now: Timestamp) -> Timestamp {
-        shifted(now, self.skew_ms).max(self.clock_was)
+    /// What its clock shows: it goes back when it is set back, as that of a service does.
+    pub(super) const fn clock(&self, now: Timestamp) -> Timestamp {
+        shifted(now, self.skew_ms)
     }
 
-    /// What its clock shows, unless it was set back and stands still until that is made up for.
-    pub(super) fn running_clock(&self, now: Timestamp) -> Option<Timestamp> {
-        let shown = shifted(now, self.skew_ms);
-        (shown >= self.clock_was).then_some(shown)
+    /// Time of decisions, if it is a BBS.
+    pub(super) fn decision_time(&self, now: Timestamp) -> Option<Timestamp> {
+        match &self.machine {
+            Some(Machine::Bbs(bbs)) => Some(bbs.time_at(self.clock(now))),
+            Some(Machine::Auctioneer(..) | Machine::Rep(_)) | None => None,
+        }
+    }
+
+    /// Nanoseconds by which its clock was set since its last step, if its driver notices that.
+    fn take_clock_step(&mut self) -> Option<i64> {
+        let by = self.skew_ms - std::mem::replace(&mut self.stepped_at_ms, self.skew_ms);
+        let noticed = u128::from(by.unsigned_abs()) >= bbs::CLOCK_STEP.as_millis();
+        noticed.then_some(by * 1_000_000)
     }
 
     /// The true time at which its clock shows `time`.
@@ -157,6 +167,17 @@ impl Place {
     /// Whether it leads, in whichever role.
     pub(super) fn leads(&self) -> bool {
         self.is_leading_bbs() || self.is_leading_auctioneer()
+    }
+
+    /// What it sends to every BBS, unless it is a rep.
+    fn alive(&self, now: Timestamp) -> Option<Alive> {
+        let (id, role, standing) = match self.machine.as_ref()? {
+            Machine::Bbs(bbs) => (bbs.id(), Role::Bbs, bbs.standing()),
+            Machine::Auctioneer(auctioneer, _) => (auctioneer.id(), Role::Auctioneer, auctioneer.standing()),
+            Machine::Rep(_) => return None,
+        };
+        let (clock, program) = (self.clock(now), Program::default());
+        Some(Alive { id: id.clone(), role, program, standing, clock, may_lead: true })
     }
 
     /// What it has under way, by name.
@@ -219,13 +240,19 @@ impl Machine {
     }
 
     /// Takes an input, and gets a turn if one is due. Answers what each of both steps wants done.
-    fn step(&mut self, now: Timestamp, arrived: Arrived, turn: bool) -> Vec<Vec<NodeEffect>> {
+    fn step(
+        &mut self,
+        (now, clock_step): (Timestamp, Option<i64>),
+        arrived: Arrived,
+        turn: bool,
+    ) -> Vec<Vec<NodeEffect>> {
         fn each<E>(effects: Vec<E>, of: fn(E) -> NodeEffect) -> Vec<NodeEffect> {
             effects.into_iter().map(of).collect()
         }
         match self {
             Self::Bbs(bbs) => {
-                let inputs = arrived.for_bbs().into_iter().chain(turn.then_some(bbs::Input::Turn));
+                let clock_step = clock_step.map(bbs::Input::ClockStepped).into_iter();
+                let inputs = clock_step.chain(arrived.for_bbs()).chain(turn.then_some(bbs::Input::Turn));
                 inputs.map(|input| each(bbs.step(now, input), NodeEffect::Bbs)).collect()
             }
             Self::Auctioneer(auctioneer, reader) => {
@@ -632,8 +659,7 @@ impl Cluster {
         let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
         let now = self.now;
         let place = self.place_mut(node);
-        let clock = place.clock(now);
-        place.clock_was = clock;
+        let clock = (place.clock(now), place.take_clock_step());
         let Some(machine) = &mut place.machine else { return };
         let steps = machine.step(clock, arrived, !gathers);
         if let (Machine::Auctioneer(auctioneer, _), generation) = (&*machine, place.generation)
@@ -706,6 +732,7 @@ impl Cluster {
             | Arrived::SelfTested(_)
             | Arrived::Prepared(_)
             | Arrived::Called { .. }
+            | Arrived::Clock(_)
             | Arrived::Disconnected
             | Arrived::Reconnected
             | Arrived::Turn
@@ -746,6 +773,30 @@ impl Cluster {
         }
     }
 
+    /// Clocks of the NATS server, of BBSs and of auctioneers come to every BBS that is reached.
+    pub(super) fn compare_clocks(&mut self) {
+        let lives: Vec<Life> = self.all_nodes().into_iter().filter_map(|node| self.life(node)).collect();
+        for (node, generation) in lives {
+            let Node::Bbs(_) = node else { continue };
+            if self.is_cut(node) {
+                continue;
+            }
+            let mut clocks = vec![];
+            if !self.is_dark(node) {
+                clocks.push(Clock::Server(self.now));
+            }
+            for from in self.all_nodes() {
+                let place = self.place(from);
+                let heard = place.held_until <= self.now && !self.is_cut(from) && !self.is_parted(from, node);
+                clocks.extend(place.alive(self.now).filter(|_| heard && from != node).map(Clock::Alive));
+            }
+            for clock in clocks {
+                self.schedule_for(self.now, (node, generation), NodeEvent::Clock(clock));
+            }
+        }
+        self.schedule(self.now + ALIVE_EVERY, ClusterEvent::CompareClocks);
+    }
+
     pub(super) fn alarm(&mut self, node: Node) {
         let now = self.now;
         let place = self.place_mut(node);
@@ -781,7 +832,7 @@ fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Settings {
         },
         durability: "simulated".into(),
         history_limit: HISTORY,
-        program: schemas::message::Program::default(),
+        program: Program::default(),
         sweep: bbs::SWEEP,
         bytes_in_flight,
         may_lead: true,

@@ -27,7 +27,7 @@ pub(super) struct Append {
 }
 
 impl Cluster {
-    fn is_dark(&self, node: Node) -> bool {
+    pub(super) fn is_dark(&self, node: Node) -> bool {
         self.dark_until > self.now || self.place(node).dark_until > self.now
     }
 

@@ -113,7 +113,7 @@ impl Alone {
             self.step(Input::Recorded { position, subject, entry: stored.entry, bytes: stored.bytes });
             self.step(Input::Turn);
         }
-        still_due(self.bbs.world(), self.now).map_or(Ok(()), Err)
+        still_due(self.bbs.world(), self.bbs.time_at(self.now)).map_or(Ok(()), Err)
     }
 
     fn step(&mut self, input: Input) {

@@ -262,6 +262,12 @@ impl Auctioneer {
         &self.world
     }
 
+    /// Its id.
+    #[must_use]
+    pub const fn id(&self) -> &ServiceId {
+        &self.id
+    }
+
     /// Whether it leads: the log says so, and all of the log is known.
     #[must_use]
     pub fn leads(&self) -> bool {

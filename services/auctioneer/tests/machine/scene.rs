@@ -214,6 +214,7 @@ impl Scene {
             unhealthy: None,
             performed: PerformId { term: 1, number: performed },
             sequence: self.sequence,
+            clock: self.now,
             schema: 0,
             format: 1,
         }

@@ -7,6 +7,7 @@ use schemas::subject::Subject;
 use schemas::{Code, Refusal};
 
 use super::Bbs;
+use crate::clocks::Source;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::effect::Effect;
 use crate::presence::Heard;
@@ -14,6 +15,10 @@ use crate::presence::Heard;
 impl Bbs {
     /// A rep beat.
     pub(super) fn heartbeat(&mut self, beat: &Heartbeat) {
+        if self.world().cell(&beat.cell_id).is_some() {
+            let source = Source::Cell(beat.cell_id.clone());
+            self.clocks.read(source, (beat.clock, self.wall), false, self.now);
+        }
         if !self.leads() {
             // It watches nobody, and can say all the same how long ago a cell was heard.
             if self.world().cell(&beat.cell_id).is_some() {

@@ -16,6 +16,7 @@ use crate::input::NotAppended;
 use crate::judge::judge;
 use crate::log::Found;
 use crate::shards::{Boarding, Delivered, Flight};
+use crate::timelines::Times;
 
 /// How soon is converged again what the journal would not take a decision on.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
@@ -120,7 +121,8 @@ impl Bbs {
     pub(super) fn decide(&mut self, subject: Subject, boarding: Boarding) {
         let end = self.log.end(&subject);
         let next = || self.shards.pop(&subject, boarding);
-        let judged = judge(self.log.world(), &mut self.ids, (self.shown, self.now), end, next);
+        let times = (Times::new(self.shown, &self.timelines), self.now);
+        let judged = judge(self.log.world(), &mut self.ids, times, (&subject, end), next);
         // More of it may be due than the entry takes.
         self.shards.put_back(&subject, judged.again);
         for due in judged.decided.iter().filter_map(|(command, _)| command.converges()) {

@@ -10,6 +10,8 @@
 //! | [`Leadership`] | whether this BBS leads, beats or campaigns |
 //! | [`Presence`] | signs of life of cells, probes, the mass-loss guard |
 //! | [`Living`] | which BBSs and auctioneers beat: to be shown |
+//! | [`Clocks`] | how the clocks of others differ from that of this BBS: the time of decisions |
+//! | [`Timelines`] | subjects on which the log is ahead of the clocks |
 //! | [`Callbacks`] | calls that are owed to the owners of completed tasks |
 //! | [`Convergence`] | what is to be converged, and when everything is looked through |
 //!
@@ -41,6 +43,7 @@ use schemas::subject::Position;
 use schemas::{Code, Refusal, Steady, Timestamp};
 
 use crate::callbacks::Callbacks;
+use crate::clocks::{Clocks, Source, TOLERANCE};
 use crate::command::{AggregateCommand, QueuedCommand, Requester, Verdict};
 use crate::confirm::Confirmations;
 use crate::convergence::Convergence;
@@ -53,6 +56,7 @@ use crate::log::Log;
 use crate::presence::{self, Presence};
 use crate::requesters::Requesters;
 use crate::shards::{Boarding, Shards};
+use crate::timelines::{Timelines, Times};
 use crate::waiting::WaitingQueries;
 
 /// How often the stop of an instance that is still there is said again.
@@ -105,6 +109,10 @@ pub struct Gauges {
     pub looks: u64,
     /// Whether everything is being looked through.
     pub looking: bool,
+    /// Milliseconds by which its clock is ahead of the median of all clocks; negative if it is behind.
+    pub clock_ahead_ms: i64,
+    /// Time by which the log is ahead of the clocks.
+    pub log_ahead: Duration,
 }
 
 /// Decides: the only one who appends to the journal.
@@ -115,8 +123,14 @@ pub struct Bbs {
     clock: Steady,
     /// The time of this step: what waits for a length of time is measured by it.
     now: Timestamp,
-    /// What the clock shows in this step: what is decided carries it, and due times of the log are held against it.
+    /// Time that the clock shows in this step.
+    wall: Timestamp,
+    /// The same, corrected by the clocks of others: what is decided carries it, and due times of the log are held against it.
     shown: Timestamp,
+    clocks: Clocks,
+    timelines: Timelines,
+    /// Time by which the log is ahead of the clocks, if that is more than clocks may differ; else 0.
+    log_ahead: Duration,
     /// Whether it met what it doesn't understand: then it does nothing any more.
     halted: bool,
     log: Log,
@@ -149,7 +163,11 @@ impl Bbs {
             ids,
             clock: Steady::default(),
             now: Timestamp(0),
+            wall: Timestamp(0),
             shown: Timestamp(0),
+            clocks: Clocks::default(),
+            timelines: Timelines::default(),
+            log_ahead: Duration::ZERO,
             halted: false,
             log: Log::starting(Reader::default(), World::new()),
             shards: Shards::default(),
@@ -232,6 +250,8 @@ impl Bbs {
             guards_mass_loss: self.leads() && self.presence.guards_mass_loss(),
             looks: self.convergence.looks(),
             looking: self.convergence.is_sweeping(),
+            clock_ahead_ms: self.clocks.ahead_ms(),
+            log_ahead: self.log_ahead,
         }
     }
 
@@ -266,18 +286,22 @@ impl Bbs {
         ];
         let leading = leading.into_iter().filter(|_| self.leads());
         let waits = always.into_iter().chain(leading).flatten().min();
-        let of_log = self.world().next_due().filter(|_| self.leads() && self.convergence.is_idle());
+        // While the log is ahead of the clocks, whatever is due is found with each heartbeat of the leader.
+        let of_log = self
+            .world()
+            .next_due()
+            .filter(|_| self.leads() && self.convergence.is_idle() && self.timelines.is_empty());
         // What is due already and not on its way waits for reports.
         let awaits = self.now < self.reports_until;
         let reported = self.clock.shown_at(self.reports_until);
-        let of_log = of_log.map(|due| if awaits && due <= self.shown { reported } else { due });
+        let shown_at = |due: Timestamp| self.wall + due.since(self.shown);
+        let of_log = of_log.map(|due| if awaits && due <= self.shown { reported } else { shown_at(due) });
         waits.map(|at| self.clock.shown_at(at)).into_iter().chain(of_log).min()
     }
 
     /// Takes one input and says what is to be done, in this order.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
-        self.shown = now;
-        self.now = self.clock.at(now);
+        self.take_time(now, &input);
         if self.halted {
             return vec![];
         }
@@ -301,6 +325,11 @@ impl Bbs {
             },
             Input::Beat(beat) => self.leadership.heard(&beat, self.now),
             Input::Alive(alive) => self.alive(alive),
+            Input::ServerClock(clock) => {
+                self.clocks.read(Source::Server, (clock, self.wall), false, self.now);
+            }
+            // Time is taken in above.
+            Input::ClockStepped(_) => {}
             Input::Called { task, epoch, called } => self.called(&task, epoch, &called),
             Input::Disconnected => self.presence.disconnected(),
             Input::Reconnected => self.presence.reconnected(self.now),
@@ -308,6 +337,43 @@ impl Bbs {
             Input::Tick => self.tick(),
         }
         std::mem::take(&mut self.effects)
+    }
+
+    /// Takes in the time that the clock shows.
+    fn take_time(&mut self, now: Timestamp, input: &Input) {
+        if let Input::ClockStepped(by) = input {
+            self.clock.stepped(*by);
+            self.clocks.stepped(*by);
+        }
+        self.wall = now;
+        self.now = self.clock.at(now);
+        let looked = self.clocks.look(self.now);
+        self.shown = self.clocks.corrected(now);
+        if looked {
+            let ahead = self.world().latest().since(self.shown);
+            self.log_ahead = if ahead > TOLERANCE { ahead } else { Duration::ZERO };
+        }
+        let set_back = self.timelines.pass(self.shown, self.now);
+        if let Some(by) = set_back.filter(|_| self.leads()) {
+            self.timelines.set_back(by, self.log.world().last_times(), self.shown);
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub const fn id(&self) -> &ServiceId {
+        &self.settings.id
+    }
+
+    /// Time of decisions when its clock shows `shown`: that, corrected by the clocks of others.
+    #[must_use]
+    pub fn time_at(&self, shown: Timestamp) -> Timestamp {
+        self.clocks.corrected(shown)
+    }
+
+    /// Time of decisions on each subject.
+    const fn times(&self) -> Times<'_> {
+        Times::new(self.shown, &self.timelines)
     }
 
     /// How much it has under way, by name: at rest each is zero.
@@ -372,13 +438,18 @@ impl Bbs {
     fn alive(&mut self, alive: Alive) {
         let world = self.log.world();
         let leader = leader(world, alive.role);
-        self.living.heard(alive, &self.settings.id, world.position(), leader, self.now);
+        let source = Source::Service(alive.role, alive.id.clone());
+        let (clock, may_lead) = (alive.clock, alive.may_lead);
+        if self.living.heard(alive, &self.settings.id, world.position(), leader, self.now) {
+            self.clocks.read(source, (clock, self.wall), may_lead, self.now);
+        }
     }
 
     /// Who beats now, and this BBS among them.
     fn services(&self) -> Services {
         let me = Me { id: &self.settings.id, program: &self.settings.program, standing: self.standing() };
-        self.living.services(me, |role| leader(self.world(), role), self.now)
+        let clocks = self.clocks.row(&self.settings.id, self.log_ahead);
+        Services { clocks, ..self.living.services(me, |role| leader(self.world(), role), self.now) }
     }
 
     fn me(&self) -> schemas::entry::Actor {

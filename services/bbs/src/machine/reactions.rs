@@ -18,6 +18,7 @@ use crate::callbacks::Called;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::convergence;
 use crate::effect::Effect;
+use crate::leadership::State;
 
 /// The containers that each cell has to stop.
 type Stops = BTreeMap<CellId, BTreeSet<(WorkKey, InstanceGuid)>>;
@@ -199,10 +200,20 @@ impl Bbs {
             return;
         };
         let in_flight = self.shards.in_flight() > 0;
-        let change = self.leadership.follow(leader, self.log.is_caught_up(), in_flight, self.now);
+        let should_yield = self.clocks.should_yield(self.now);
+        let state = State { caught_up: self.log.is_caught_up(), in_flight, should_yield };
+        let change = self.leadership.follow(leader, state, self.now);
         let Some(leads) = change else { return };
         self.emit(Effect::Leading(leads));
+        if should_yield && !leads {
+            let ahead = self.clocks.ahead_ms();
+            let why = format!(
+                "this BBS stops leading: its clock is {ahead} ms ahead of the median of all clocks, and another BBS agrees with it"
+            );
+            self.emit(Effect::Warn(why));
+        }
         if leads {
+            self.timelines.begin(self.log.world().last_times(), self.shown);
             self.presence.begin(self.now);
             self.reports_until = self.now + REPORTS;
             self.convergence.begin(self.now);

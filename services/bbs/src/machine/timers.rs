@@ -27,7 +27,8 @@ impl Bbs {
             return;
         }
         self.follow_leader();
-        match self.leadership.duty(self.now) {
+        let should_yield = self.clocks.should_yield(self.now);
+        match self.leadership.duty(should_yield, self.now) {
             Duty::None => {}
             Duty::Beat => self.emit(Effect::Beat(self.beat(false))),
             Duty::Campaign(term) => self.campaign(term),
@@ -63,12 +64,13 @@ impl Bbs {
     }
 
     fn tick_leading(&mut self) {
-        if self.world().next_due().is_some_and(|due| due <= self.shown) {
-            self.converge_due(convergence::timers(self.world(), self.shown));
+        let latest = self.times().latest();
+        if self.world().next_due().is_some_and(|due| due <= latest) {
+            self.converge_due(convergence::timers(self.world(), self.times()));
         }
         if let Some(behind) = self.convergence.sweeps(self.now) {
             let most = self.settings.sweep;
-            let (due, next) = convergence::slice(self.world(), self.shown, behind.as_ref(), most);
+            let (due, next) = convergence::slice(self.world(), self.times(), behind.as_ref(), most);
             self.convergence.swept(next);
             self.converge_due(due);
         }

@@ -215,7 +215,14 @@ fn an_auctioneer_that_beats_is_shown_with_where_it_stands() {
     let program = Program { version: "1".into(), ..Program::default() };
     scene.input(
         0,
-        Input::Alive(Alive { id: id.clone(), role: Role::Auctioneer, program: program.clone(), standing }),
+        Input::Alive(Alive {
+            id: id.clone(),
+            role: Role::Auctioneer,
+            program: program.clone(),
+            standing,
+            clock: scene.now,
+            may_lead: true,
+        }),
     );
     let row = scene.cluster(0).services.rows.pop().unwrap();
     assert_eq!((row.id, row.role, row.leads, row.program), (id, Role::Auctioneer, false, program));

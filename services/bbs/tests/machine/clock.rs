@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bbs::Input;
-use schemas::Subject;
+use bbs::{Input, Reply};
 use schemas::container::Epoch;
 use schemas::spec::ClientCommand;
+use schemas::{Subject, actual};
 
 use crate::scene::Scene;
 use crate::words::{self, container, start};
@@ -69,15 +69,76 @@ fn decisions_never_go_back_in_time() {
     assert!(of_shard.map(|(_, decision)| decision.at).is_sorted());
 }
 
+/// Every clock is set, and its BBS notices.
+fn step(scene: &mut Scene, seconds: i64) {
+    let by = Duration::from_secs(seconds.unsigned_abs());
+    scene.now = if seconds < 0 { scene.now - by } else { scene.now + by };
+    scene.resume();
+    for node in 0..scene.bbs.len() {
+        scene.input(node, Input::ClockStepped(seconds * 1_000_000_000));
+    }
+}
+
 #[test]
-fn a_domain_is_as_fresh_as_at_the_time_of_the_decision() {
+fn timers_last_as_long_as_ever_after_the_clock_was_ahead() {
+    for (year, takeover) in [(false, false), (false, true), (true, false), (true, true)] {
+        let ahead = if year { 365 * 86_400 } else { 3_600 };
+        let mut scene = Scene::with(2, &["c1"]);
+        scene.client(0, words::lrp("web", 1));
+        step(&mut scene, ahead);
+        let epoch = scene.epoch(0, "web");
+        for number in 1..=4 {
+            let crash = actual::Command::Crash { reason: "boom".into(), exit_status: None };
+            for step in [start(), crash] {
+                scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(number, "c1"), step));
+            }
+        }
+        assert_eq!(scene.state(0, "web", 0), "CRASHED");
+        scene.pass(SECOND);
+        step(&mut scene, -ahead);
+        let leader = usize::from(takeover);
+        if takeover {
+            scene.bbs[0] = None;
+        }
+        let restarts = |scene: &mut Scene| {
+            let waits = (1..120).find(|_| {
+                scene.pass(SECOND);
+                scene.state(leader, "web", 0) != "CRASHED"
+            });
+            waits.unwrap_or(u32::MAX)
+        };
+        let waited = restarts(&mut scene);
+        assert!((25..80).contains(&waited), "{ahead} {takeover}: {waited}");
+        let ended = scene.decisions().into_iter().map(|(at, decision)| (at, decision.at));
+        let of_shard =
+            ended.filter(|(at, _)| scene.journal[at - 1].subject.contains("lrp")).map(|(_, at)| at);
+        assert!(of_shard.is_sorted(), "times on a subject never go back");
+    }
+}
+
+#[test]
+fn commands_are_taken_while_the_clock_jumps() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::lrp("web", 1));
+    for (seconds, count) in [(86_400, 2), (-86_400, 3), (-3_600, 4), (3_600, 5)] {
+        step(&mut scene, seconds);
+        let token = scene.client(0, words::scale("web", count));
+        assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{seconds}");
+        scene.pass(SECOND);
+    }
+}
+
+#[test]
+fn a_domain_is_fresh_by_the_time_of_its_own_subject() {
     let mut scene = Scene::with(1, &["c1"]);
     let fresh = |ttl_ms| ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms };
-    scene.client(0, fresh(Some(60_000)));
-    // The log is a minute and a half ahead of the clock: there the domain has gone stale.
-    set(&mut scene, 90);
+    // The log is an hour and a half ahead of the clock on the subject of the process, and an hour on that of the domain.
+    set(&mut scene, 5_400);
     scene.client(0, words::lrp("web", 1));
-    set(&mut scene, -90);
+    set(&mut scene, -1_800);
+    scene.client(0, fresh(Some(20_000)));
+    set(&mut scene, -3_600);
+    scene.pass(30 * SECOND);
     // Of what runs on that cell nothing is remembered. It is of the same shard.
     let of = |name| Subject::of_process(&words::process_guid(name), 4);
     assert_eq!(of("forgotten"), of("web"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bbs::{Ask, Reply};
+use bbs::{Ask, Input, Reply};
 use schemas::exec::Exec;
 use schemas::message::{Done, Enter, Envelope, Reports};
 use schemas::names::{ClientName, RequestId};
@@ -199,6 +199,7 @@ fn command_is_refused_once_it_waited_for_its_patience() {
     scene.pass(Duration::from_secs(4));
     // The clock of the BBS is set back by an hour, and runs on.
     scene.now = scene.now - Duration::from_secs(3_600);
+    scene.input(0, Input::ClockStepped(-3_600_000_000_000));
     scene.pass(Duration::from_secs(1));
     scene.fate.clear();
     scene.refuse_held();

@@ -340,6 +340,8 @@ impl Waits {
             FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.to_be_placed,
             FindingCode::ServiceBehind
             | FindingCode::VersionsDiffer
+            | FindingCode::ClockOff
+            | FindingCode::LogAhead
             | FindingCode::NoCell
             | FindingCode::CellSilent
             | FindingCode::CellLost

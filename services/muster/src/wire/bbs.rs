@@ -23,7 +23,7 @@ use schemas::query::{Filter, MalformedEntry};
 use schemas::secret::{Owner, Place, Purpose};
 use schemas::sight::Sight;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
-use schemas::{Code, Refusal};
+use schemas::{Code, Refusal, Timestamp};
 use secrets::Keys;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -54,6 +54,8 @@ use crate::otlp::Collector;
 const SCANS_AT_ONCE: usize = 8;
 /// How often is looked whether there is a connection.
 const CONNECTION: Duration = Duration::from_millis(250);
+/// Interval between two readings of the NATS server's clock.
+const SERVER_CLOCK: Duration = Duration::from_secs(5);
 /// How long a probed rep may take to answer.
 const PROBE: Duration = Duration::from_secs(2);
 
@@ -297,6 +299,7 @@ async fn run_machine(
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let watching = tokio::spawn(Arc::clone(&driver).watch_connection());
     let settling = tokio::spawn(Arc::clone(&driver).settle());
+    let comparing = tokio::spawn(Arc::clone(&driver).read_server_clock());
     answer_beside(&driver, refused, (fed, folded));
     let watch = Arc::clone(&driver.watch);
     watch.drives(&driver);
@@ -305,7 +308,7 @@ async fn run_machine(
         &mut inbox,
         driver.decides.clone(),
         |effect| driver.perform(effect),
-        (|standing| beating.say(standing), BbsOnlooker::new(&watch)),
+        (|standing, may_lead| beating.say(standing, may_lead), BbsOnlooker::new(&watch)),
     )
     .await;
     watch.rests();
@@ -315,6 +318,7 @@ async fn run_machine(
     follower.abort();
     watching.abort();
     settling.abort();
+    comparing.abort();
     end(&driver, machine, known, stop).await
 }
 
@@ -341,6 +345,12 @@ async fn end(
     }
     let fatal = lock(&driver.fatal).take();
     fatal.map_or(Ok(false), Err)
+}
+
+/// The moment that a NATS server writes as RFC 3339.
+pub(crate) fn moment(text: &str) -> Option<Timestamp> {
+    let time = text.parse::<jiff::Timestamp>().ok()?;
+    u64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }
 
 /// Starts what answers and tells beside the machine, until the driver ends.
@@ -442,6 +452,24 @@ impl Driver {
     }
 
     /// Tells the machine when nobody can be heard: that is not silence of the cells.
+    /// Brings the time of the NATS server to the machine, as long as there is one.
+    async fn read_server_clock(self: Arc<Self>) {
+        loop {
+            let asked = Instant::now();
+            match self.lines.history.server_time().await {
+                Ok(None) => return,
+                Ok(Some(time)) => {
+                    let clock = moment(&time).map(|time| time + asked.elapsed() / 2);
+                    if let Some(clock) = clock {
+                        self.feed(Input::ServerClock(clock)).await;
+                    }
+                }
+                Err(error) => tracing::debug!("the time of the server is not known: {}", chain(&error)),
+            }
+            tokio::time::sleep(SERVER_CLOCK).await;
+        }
+    }
+
     async fn watch_connection(self: Arc<Self>) {
         let mut was = true;
         loop {

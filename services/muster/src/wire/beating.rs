@@ -65,9 +65,10 @@ impl Beating {
     }
 
     /// Says where it stands; the bus may lose it.
-    pub(super) fn say(&self, standing: Standing) {
+    pub(super) fn say(&self, standing: Standing, may_lead: bool) {
         let Self { bus, role, id, program } = self;
-        let alive = Alive { id: id.clone(), role: *role, program: program.clone(), standing };
+        let (id, program, clock) = (id.clone(), program.clone(), clock::now());
+        let alive = Alive { id, role: *role, program, standing, clock, may_lead };
         let subject = BusSubject::Alive(LeaderRole::from(*role)).to_string();
         let (bus, bytes) = (bus.clone(), codec::encode(Form::Json, &alive));
         begin(async move {

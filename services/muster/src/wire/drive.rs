@@ -3,6 +3,7 @@
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use ::bbs::CLOCK_STEP;
 use schemas::Timestamp;
 use schemas::message::{ALIVE_EVERY, Standing};
 use tokio::sync::mpsc;
@@ -26,10 +27,16 @@ pub(crate) trait Machine {
     const TICK: Self::Input;
     /// Takes one input and says what is to be done.
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect>;
+    /// The input for a clock that was set by so many nanoseconds, forward or back. `None` if the machine does not need it.
+    fn clock_stepped(by: i64) -> Option<Self::Input>;
     /// When it wants a tick.
     fn alarm(&self) -> Option<Timestamp>;
     /// Where it stands, if it says at times that it is there.
     fn standing(&self) -> Option<Standing>;
+    /// Returns `true` if it may lead.
+    fn may_lead(&self) -> bool {
+        true
+    }
 }
 
 /// What a machine said last of where it stands, and when.
@@ -59,28 +66,28 @@ impl<I: Send> Source<I> for mpsc::Receiver<I> {
     }
 }
 
-/// The time as a machine gets it. The clock stands still after it was set back, for as long as it takes to catch up, and
-/// nobody may wait for that: meanwhile time runs on.
+/// Reads the clock for a machine, and notices when it is set.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    now: Timestamp,
+    shown: Timestamp,
     read: Instant,
 }
 
 impl Pace {
     fn new() -> Self {
-        Self { now: clock::now(), read: Instant::now() }
+        Self { shown: clock::now(), read: Instant::now() }
     }
 
-    fn now(&mut self) -> Timestamp {
+    fn now(&mut self) -> (Timestamp, Option<i64>) {
         self.at(clock::now(), Instant::now())
     }
 
-    /// The time at an instant at which the clock shows this.
-    fn at(&mut self, shown: Timestamp, read: Instant) -> Timestamp {
-        self.now = shown.max(self.now + read.duration_since(self.read));
-        self.read = read;
-        self.now
+    /// Takes what the clock shows at an instant. Returns it, and by how many nanoseconds the clock was set since the last
+    /// reading.
+    fn at(&mut self, shown: Timestamp, read: Instant) -> (Timestamp, Option<i64>) {
+        let by = shown.nanos_after(self.shown + read.duration_since(self.read));
+        *self = Self { shown, read };
+        (shown, Some(by).filter(|by| u128::from(by.unsigned_abs()) >= CLOCK_STEP.as_nanos()))
     }
 }
 
@@ -101,7 +108,7 @@ pub(crate) async fn drive<M: Machine>(
     inputs: &mut impl Source<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),
-    (beat, mut onlooker): (impl Fn(Standing), impl Onlooker<M>),
+    (beat, mut onlooker): (impl Fn(Standing, bool), impl Onlooker<M>),
 ) {
     let mut batch = Vec::with_capacity(INPUTS_IN_A_TURN);
     let mut pace = Pace::new();
@@ -110,11 +117,11 @@ pub(crate) async fn drive<M: Machine>(
         if let Some(standing) = machine.standing()
             && told.is_none_or(|told| told.is_over(standing))
         {
-            beat(standing);
+            beat(standing, machine.may_lead());
             told = Some(LastStanding { standing, at: Instant::now() });
         }
         let beats = told.map(|told| ALIVE_EVERY.saturating_sub(told.at.elapsed()));
-        let due = machine.alarm().map(|due| due.since(pace.now()));
+        let due = machine.alarm().map(|due| due.since(clock::now()));
         let wait = due.into_iter().chain(beats).fold(IDLE, Duration::min);
         tokio::select! {
             biased;
@@ -122,7 +129,10 @@ pub(crate) async fn drive<M: Machine>(
             count = inputs.take(&mut batch, INPUTS_IN_A_TURN) => if count == 0 { return },
             () = pass(wait) => {}
         }
-        let now = pace.now();
+        let (now, stepped) = pace.now();
+        if let Some(input) = stepped.and_then(M::clock_stepped) {
+            machine.step(now, input).into_iter().for_each(&mut perform);
+        }
         for input in batch.drain(..) {
             onlooker.takes(&input);
             machine.step(now, input).into_iter().for_each(&mut perform);
@@ -160,11 +170,17 @@ impl Machine for ::bbs::Bbs {
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect> {
         Self::step(self, now, input)
     }
+    fn clock_stepped(by: i64) -> Option<Self::Input> {
+        Some(::bbs::Input::ClockStepped(by))
+    }
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
     fn standing(&self) -> Option<Standing> {
         Some(Self::standing(self))
+    }
+    fn may_lead(&self) -> bool {
+        Self::may_lead(self)
     }
 }
 
@@ -175,6 +191,9 @@ impl Machine for ::auctioneer::Auctioneer {
     const TICK: Self::Input = ::auctioneer::Input::Tick;
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect> {
         Self::step(self, now, input)
+    }
+    fn clock_stepped(_by: i64) -> Option<Self::Input> {
+        None
     }
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
@@ -192,6 +211,9 @@ impl Machine for ::rep::Rep {
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect> {
         Self::step(self, now, input)
     }
+    fn clock_stepped(_by: i64) -> Option<Self::Input> {
+        None
+    }
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
@@ -205,15 +227,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_runs_on_while_the_clock_stands_still() {
+    fn clock_that_is_set_is_followed_and_noticed() {
         let start = Instant::now();
         let at = Timestamp::from_millis;
-        let mut pace = Pace { now: at(100_000), read: start };
+        let mut pace = Pace { shown: at(100_000), read: start };
         let mut read = |shown, seconds| pace.at(at(shown), start + Duration::from_secs(seconds));
-        assert_eq!(read(101_000, 1), at(101_000));
-        assert_eq!(read(101_000, 3), at(103_000), "it was set back");
-        assert_eq!(read(101_000, 31), at(131_000));
-        assert_eq!(read(132_000, 32), at(132_000), "it has caught up");
-        assert_eq!(read(3_732_000, 33), at(3_732_000), "it was set forward");
+        assert_eq!(read(101_000, 1), (at(101_000), None));
+        assert_eq!(read(102_300, 2), (at(102_300), None), "a clock that runs a little faster");
+        assert_eq!(read(3_703_300, 3), (at(3_703_300), Some(3_600_000_000_000)));
+        assert_eq!(read(3_730_300, 30), (at(3_730_300), None));
+        assert_eq!(read(131_300, 31), (at(131_300), Some(-3_600_000_000_000)));
     }
 }

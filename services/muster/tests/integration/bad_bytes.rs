@@ -149,6 +149,8 @@ fn between_services() -> [Line; 15] {
         role: schemas::cluster::Role::Bbs,
         program: Program::default(),
         standing: Standing { position: Position(1), term: 0, leads: false },
+        clock: clock::now(),
+        may_lead: true,
     };
     [
         Line::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),

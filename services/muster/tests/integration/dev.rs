@@ -31,10 +31,15 @@ pub(crate) struct Dev {
 impl Dev {
     /// Starts one with its data in a place; `file` is what it desires at the start.
     pub(crate) fn start(place: &Place, file: &[&str]) -> Self {
+        Self::start_with(place, file, &[])
+    }
+
+    /// The same, with more variables.
+    pub(crate) fn start_with(place: &Place, file: &[&str], variables: &[(&str, &str)]) -> Self {
         let data = place.path().join("data");
         let args: Vec<&str> = ["dev"].iter().chain(file).copied().collect();
         let args: Vec<&str> = args.into_iter().chain(["--plain", "--data", data.to_str().unwrap()]).collect();
-        let service = Service::start("dev", &place.path().join("dev.log"), &args, &[]);
+        let service = Service::start("dev", &place.path().join("dev.log"), &args, variables);
         place.tell("start dev");
         let muster = Muster::local(&data);
         eventually("three cells are present", || {

@@ -153,7 +153,7 @@ fn a_cluster_is_well_until_something_is_changed() {
         says(&outcomes, check, "ok", &[]);
     }
     says(&outcomes, "positions", "ok", &[&format!("1 to {before}")]);
-    says(&outcomes, "clock.bbs", "ok", &["at position"]);
+    says(&outcomes, "clock.bbs", "ok", &["the median of"]);
     says(&outcomes, "rights", "warning", &["is refused, but", "limits nobody"]);
     says(&outcomes, "bbs", "ok", &["nobody stands by"]);
     says(&outcomes, "versions", "ok", &[env!("CARGO_PKG_VERSION")]);

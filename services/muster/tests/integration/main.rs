@@ -17,6 +17,7 @@
 //! | `nats.rs` | services on NATS, each killed while commands go on |
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
 //! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
+//! | `clocks.rs` | clocks that are set, of a leader and of a local cluster |
 //! | `crowd.rs` | many who ask at once, pages of several BBSs, owners of tasks that never answer |
 //! | `roles.rs` | each role as a user of its own, on a server that `muster auth` made: what it may and must not do |
 //! | `plain.rs` | a client in any language, as the README has it, and one that forges |
@@ -44,6 +45,7 @@ mod bad_bytes;
 mod bad_input;
 mod bad_log;
 mod cells;
+mod clocks;
 mod crowd;
 mod dev;
 mod dispatch;

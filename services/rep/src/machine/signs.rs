@@ -86,6 +86,7 @@ impl Rep {
             unhealthy,
             performed: self.performed,
             sequence: self.beats.sequence,
+            clock: self.clock.shown_at(self.now),
             schema: codec::SCHEMA,
             format: cluster::FORMAT,
         }

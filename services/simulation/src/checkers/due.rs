@@ -121,7 +121,7 @@ impl Cluster {
             self.broken(P::LedAgain, format!("no BBS has led since {since}, and none was hindered"));
         }
         let leader = leads.first().filter(|_| leads.len() == 1 && undisturbed);
-        let clock = leader.and_then(|node| self.life(*node).zip(self.place(*node).running_clock(self.now)));
+        let clock = leader.and_then(|node| self.life(*node).zip(self.place(*node).decision_time(self.now)));
         let ways = Duration::from_millis(500 + 4 * self.faults.delay_ms);
         let late = self.checkers.look_at_clock(self.now, clock, ways);
         late.into_iter().for_each(|broken| self.breaks(broken));

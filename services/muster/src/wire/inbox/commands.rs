@@ -187,10 +187,7 @@ impl Driver {
 
 /// What an operator wants set aside, and how long the operator waits for that. It is recorded on the cluster's subject by whoever is asked, and by a machine that
 /// has stopped it can't be: the driver does it.
-fn order(
-    operator: ClientName,
-    incoming: &Incoming,
-) -> Result<(SetAsideOrder, Option<Duration>), Refusal> {
+fn order(operator: ClientName, incoming: &Incoming) -> Result<(SetAsideOrder, Option<Duration>), Refusal> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Request {

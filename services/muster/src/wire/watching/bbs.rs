@@ -195,6 +195,11 @@ impl BbsWatch {
                 of::POSITION.says(gauges.standing.position.0),
                 of::LAG_ENTRIES.says(behind.entries),
                 of::LAG.says(behind.since.as_secs_f64()),
+                of::CLOCK_OFFSET.says(
+                    Duration::from_millis(gauges.clock_ahead_ms.unsigned_abs()).as_secs_f64()
+                        * if gauges.clock_ahead_ms < 0 { -1.0 } else { 1.0 },
+                ),
+                of::LOG_AHEAD.says(gauges.log_ahead.as_secs_f64()),
                 of::MASS_LOSS_GUARD.says(gauges.guards_mass_loss),
                 of::COMMANDS_WAITING.says(gauges.commands_waiting),
                 of::ENTRIES_IN_FLIGHT.says(gauges.entries_in_flight),

@@ -152,8 +152,15 @@ impl Cluster {
 
     /// Starts a service with these arguments.
     pub(crate) fn spawn(&mut self, name: &str, args: &[&str]) {
+        self.spawn_with(name, args, &[]);
+    }
+
+    /// The same, with more variables.
+    pub(crate) fn spawn_with(&mut self, name: &str, args: &[&str], variables: &[(&str, &str)]) {
         let log = self.place.path().join(format!("{name}.log"));
-        let service = Service::start(name, &log, args, &[("MUSTER_NATS_URL", &self.server.url())]);
+        let url = self.server.url();
+        let variables = [&[("MUSTER_NATS_URL", url.as_str())], variables].concat();
+        let service = Service::start(name, &log, args, &variables);
         self.place.tell(&format!("start {name}"));
         self.services.insert(name.to_owned(), service);
     }

@@ -1,28 +1,34 @@
-//! Whose clock shows what. Commands have deadlines by the clock of who gives them, and entries times by that of the BBS.
+//! Clocks: of the server, of the BBS that answers, and of everything that it compares with its own.
 
 use std::time::Duration;
 
 use schemas::Timestamp;
+use schemas::query::{ClockOff, ClocksRow};
 
 use super::super::super::words::took;
 use super::super::check::Check;
 use super::super::facts::{OnNats, Stream};
+use crate::wire::bbs::moment;
 
-/// How far two clocks may be apart before it is said, and before commands are refused for their deadlines.
+/// Differences between the clocks of this machine and the server that are warned of, and that fail.
 const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// Why nobody knows the clocks of cells.
-const NO_TIME: &str = "heartbeats carry no time: the clocks of cells can't be seen from here";
+/// What helps against a clock that is off.
+const ADVICE: &str =
+    "set it by NTP; meanwhile decisions have the median of all clocks, and nothing needs a restart";
 
-pub(super) fn checks(on: &OnNats) -> Vec<Check> {
-    let cells = Check::skipped("clock.cells", NO_TIME)
-        .advise("run an NTP client on each host, and muster doctor there: clock.server compares that host with the server");
-    match &on.stream {
-        Ok(stream) => vec![of_server(stream), of_bbs(stream), cells],
+pub(super) fn checks(on: &OnNats, clocks: Option<&ClocksRow>) -> Vec<Check> {
+    let server = match &on.stream {
+        Ok(stream) => of_server(stream),
         Err(_) => {
-            let why = "the server tells its time with the stream, which isn't known";
-            vec![Check::skipped("clock.server", why), Check::skipped("clock.bbs", why), cells]
+            Check::skipped("clock.server", "the server tells its time with the stream, which isn't known")
         }
-    }
+    };
+    // Where no BBS answers, its last entry has the time of both.
+    let bbs = match (clocks, &on.stream) {
+        (None, Ok(stream)) => of_last_entry(stream),
+        (clocks, Ok(_) | Err(_)) => of_bbs(clocks),
+    };
+    vec![server, bbs, of_cells(clocks)]
 }
 
 /// How far two clocks are apart, and in which direction.
@@ -53,9 +59,7 @@ impl Apart {
 
 /// The clock of the server against this machine's.
 fn of_server(stream: &Stream) -> Check {
-    let time = stream.seen.server_time.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    let time = time.and_then(|time| u64::try_from(time.as_millisecond()).ok()).map(Timestamp::from_millis);
-    let Some(time) = time else {
+    let Some(time) = stream.seen.server_time.as_deref().and_then(moment) else {
         return Check::skipped("clock.server", "the server doesn't say its time with its answers");
     };
     let (asked, answered) = stream.asked;
@@ -67,18 +71,17 @@ fn of_server(stream: &Stream) -> Check {
 }
 
 fn judged(check: &'static str, found: String, surely: Duration) -> Check {
-    let advice = "set both by NTP: commands are refused whose deadline is over by the clock of the BBS, and entries bear its times";
     match surely {
-        by if by >= APART.1 => Check::failed(check, found).advise(advice),
-        by if by >= APART.0 => Check::warning(check, found).advise(advice),
+        by if by >= APART.1 => Check::failed(check, found).advise(ADVICE),
+        by if by >= APART.0 => Check::warning(check, found).advise(ADVICE),
         _ => Check::ok(check, found),
     }
 }
 
-/// The clock of the BBS against the server's: an entry has the time of both.
-fn of_bbs(stream: &Stream) -> Check {
+/// The clock of the BBS that wrote the last entry against the server's: the entry has the time of both.
+fn of_last_entry(stream: &Stream) -> Check {
     let Some(last) = &stream.seen.last else {
-        return Check::skipped("clock.bbs", "there is no entry that can be read");
+        return Check::skipped("clock.bbs", "no BBS answers, and there is no entry that can be read");
     };
     let Some(decided) = last.decided else {
         return Check::skipped("clock.bbs", format!("position {} is no entry of a BBS", last.position));
@@ -92,11 +95,48 @@ fn of_bbs(stream: &Stream) -> Check {
     judged("clock.bbs", found, apart.by())
 }
 
+fn apart_text(ahead_ms: i64) -> String {
+    let by = Duration::from_millis(ahead_ms.unsigned_abs());
+    if ahead_ms < 0 { Apart::Behind(by).text() } else { Apart::Ahead(by).text() }
+}
+
+/// The clock of the BBS that answers against the median of all clocks, and the log against the clocks.
+fn of_bbs(clocks: Option<&ClocksRow>) -> Check {
+    let Some(clocks) = clocks else { return Check::skipped("clock.bbs", "no BBS answers") };
+    let ClocksRow { compared, ahead_ms, off: _, log_ahead_ms } = clocks;
+    if *log_ahead_ms > 0 {
+        let by = took(Duration::from_millis(*log_ahead_ms));
+        let why = format!("the log is {by} ahead of the clocks, which were ahead when it was written");
+        return Check::warning("clock.bbs", why).advise(
+            "nothing waits for it, and no restart helps: times in the log run on from there, a little slower than the clocks, \
+             until these have caught up; ages and the next launches of periodic tasks are shown by them",
+        );
+    }
+    let found =
+        format!("that of the BBS that answers is {} the median of {compared} clocks", apart_text(*ahead_ms));
+    judged("clock.bbs", found, Duration::from_millis(ahead_ms.unsigned_abs()))
+}
+
+/// All clocks that the BBS compares.
+fn of_cells(clocks: Option<&ClocksRow>) -> Check {
+    let Some(ClocksRow { compared, off, .. }) = clocks else {
+        return Check::skipped("clock.cells", "no BBS answers");
+    };
+    if off.is_empty() {
+        return Check::ok(
+            "clock.cells",
+            format!("none of {compared} clocks is more than 5 s off their median"),
+        );
+    }
+    let one = |ClockOff { of, ahead_ms }: &ClockOff| format!("{of}: {} the others", apart_text(*ahead_ms));
+    let all: Vec<String> = off.iter().map(one).collect();
+    Check::failed("clock.cells", all.join(", ")).advise(ADVICE)
+}
+
 /// Of a local cluster.
-pub(super) fn of_folder() -> Vec<Check> {
-    ["clock.server", "clock.bbs", "clock.cells"]
-        .map(|check| Check::skipped(check, "a local cluster has one clock: this machine's"))
-        .to_vec()
+pub(super) fn of_folder(clocks: Option<&ClocksRow>) -> Vec<Check> {
+    let server = Check::skipped("clock.server", "a local cluster has no server");
+    vec![server, of_bbs(clocks), of_cells(clocks)]
 }
 
 #[cfg(test)]
@@ -144,8 +184,25 @@ mod tests {
     }
 
     #[test]
+    fn clocks_that_are_off_and_a_log_that_is_ahead_are_named() {
+        let off = |ahead_ms| ClockOff { of: "cell c1".into(), ahead_ms };
+        let row = |ahead_ms, off, log_ahead_ms| ClocksRow { compared: 4, ahead_ms, off, log_ahead_ms };
+        let table = [
+            (row(20, vec![], 0), [Outcome::Ok, Outcome::Ok]),
+            (row(-2_000, vec![], 0), [Outcome::Warning, Outcome::Ok]),
+            (row(3_600_000, vec![off(-3_600_000)], 0), [Outcome::Failed, Outcome::Failed]),
+            (row(0, vec![], 86_000_000), [Outcome::Warning, Outcome::Ok]),
+        ];
+        for (row, expected) in table {
+            let [_, bbs, cells] = of_folder(Some(&row)).try_into().unwrap();
+            assert_eq!([bbs.outcome, cells.outcome], expected, "{row:?} {} {}", bbs.found, cells.found);
+        }
+        assert_eq!(of_bbs(None).outcome, Outcome::Skipped);
+    }
+
+    #[test]
     fn an_entry_has_the_time_of_both() {
-        let of = |stored, decided| of_bbs(&stream("", stored, decided));
+        let of = |stored, decided| of_last_entry(&stream("", stored, decided));
         assert_eq!(of(5_003, 5_000).outcome, Outcome::Ok);
         let slow = of(8_000, 5_000);
         assert!(

@@ -44,10 +44,13 @@ const OF_CLUSTER: [&str; 16] = [
 /// What is to be said of a cluster.
 pub(super) fn all(facts: &Facts) -> Report {
     let Facts { place, cluster, tables, host, told } = facts;
+    let clocks = cluster.row.as_ref().ok().map(|row| &row.services.clocks);
     let mut checks = match place {
-        Place::Nats(on) => [server::checks(&on.server), stream::checks(on), clock::checks(on)].concat(),
+        Place::Nats(on) => {
+            [server::checks(&on.server), stream::checks(on), clock::checks(on, clocks)].concat()
+        }
         Place::Local(folder) => {
-            [server::of_folder(folder), stream::of_folder(folder), clock::of_folder()].concat()
+            [server::of_folder(folder), stream::of_folder(folder), clock::of_folder(clocks)].concat()
         }
     };
     checks.push(match place {

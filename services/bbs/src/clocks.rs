@@ -1,0 +1,285 @@
+//! Clocks of the NATS server, other BBSs, auctioneers and reps, compared with the clock of this BBS.
+//!
+//! Each of them sends its time: the server with its answers, the others with their heartbeats. The median of all clocks,
+//! that of this BBS among them, is taken for the right time. The time of new decisions stays within [`TOLERANCE`] of it,
+//! whatever the clock of this BBS shows, and a leader whose clock is off steps down in favour of a BBS whose clock agrees.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::cluster::Role;
+use schemas::limits::CLOCKS_SHOWN;
+use schemas::names::{CellId, ServiceId};
+use schemas::query::{ClockOff, ClocksRow};
+
+/// Largest difference from the median at which a clock counts as right.
+pub(crate) const TOLERANCE: Duration = Duration::from_secs(5);
+/// The same in nanoseconds.
+const TOLERANCE_NANOS: i64 = 5_000_000_000;
+/// Smallest jump of a clock that is told from the time that passed.
+pub const CLOCK_STEP: Duration = Duration::from_millis(500);
+/// Latest readings of a clock, of which the one that was delayed least counts.
+const READINGS: usize = 3;
+/// Age at which the readings of a clock no longer count: three heartbeats of a rep, and a little more.
+const EXPIRES: Duration = Duration::from_secs(16);
+/// Age at which a BBS no longer counts as alive: three of its signs of life are missing.
+const ALIVE: Duration = Duration::from_secs(6);
+/// Interval between two computations of the median.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Owner of a clock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// The NATS server that leads the stream.
+    Server,
+    /// Another BBS, or an auctioneer.
+    Service(Role, ServiceId),
+    /// The rep of a cell.
+    Cell(CellId),
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Self::Server => "the NATS server".to_owned(),
+            Self::Service(Role::Bbs, id) => format!("BBS {id}"),
+            Self::Service(Role::Auctioneer, id) => format!("auctioneer {id}"),
+            Self::Cell(id) => format!("cell {id}"),
+        }
+    }
+}
+
+/// Latest readings of one clock.
+#[derive(Clone, Debug)]
+struct Readings {
+    /// Nanoseconds by which it was ahead of the clock of this BBS. A delay makes a reading smaller, never greater.
+    ahead: [i64; READINGS],
+    next: usize,
+    last: Timestamp,
+    /// Whether its owner may lead in place of this BBS.
+    may_lead: bool,
+}
+
+impl Readings {
+    /// Nanoseconds by which the clock is ahead of that of this BBS.
+    fn ahead(&self) -> i64 {
+        self.ahead.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// Clocks of other programs. Times without a name here are those of this BBS that never go back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clocks {
+    readings: BTreeMap<Source, Readings>,
+    /// Nanoseconds by which the median of all clocks is ahead of the clock of this BBS.
+    median: i64,
+    /// Clocks that differ too much from the median.
+    off: Vec<ClockOff>,
+    computed_at: Option<Timestamp>,
+}
+
+impl Clocks {
+    /// Takes a reading of another clock, which showed `theirs` when that of this BBS showed `own`. A clock that shows 0 is none.
+    pub(crate) fn read(
+        &mut self,
+        source: Source,
+        (theirs, own): (Timestamp, Timestamp),
+        may_lead: bool,
+        now: Timestamp,
+    ) {
+        if theirs == Timestamp(0) {
+            return;
+        }
+        let ahead = theirs.nanos_after(own);
+        let new = Readings { ahead: [ahead; READINGS], next: 0, last: now, may_lead };
+        let known = self.readings.entry(source).or_insert(new);
+        known.ahead[known.next % READINGS] = ahead;
+        known.next = (known.next + 1) % READINGS;
+        (known.last, known.may_lead) = (now, may_lead);
+    }
+
+    /// The clock of this BBS was set forward by so many nanoseconds, or back.
+    pub(crate) fn stepped(&mut self, by: i64) {
+        for readings in self.readings.values_mut() {
+            readings.ahead = readings.ahead.map(|ahead| ahead.saturating_sub(by));
+        }
+        self.computed_at = None;
+    }
+
+    /// Computes the median again, if it is old. Returns `true` if it was.
+    pub(crate) fn look(&mut self, now: Timestamp) -> bool {
+        if self.computed_at.is_some_and(|at| now.since(at) < INTERVAL) {
+            return false;
+        }
+        self.computed_at = Some(now);
+        self.readings.retain(|_, readings| now.since(readings.last) < EXPIRES);
+        self.median = median(self.readings.values().map(Readings::ahead).collect());
+        let off = self.readings.iter().filter(|(_, readings)| self.is_off(readings.ahead()));
+        let off = off.map(|(source, readings)| self.clock_off(source.name(), readings.ahead()));
+        self.off = off.take(CLOCKS_SHOWN).collect();
+        true
+    }
+
+    fn clock_off(&self, of: String, ahead: i64) -> ClockOff {
+        ClockOff { of, ahead_ms: ahead.saturating_sub(self.median) / 1_000_000 }
+    }
+
+    /// The time of decisions when the clock of this BBS shows `shown`: that, or the nearest time within [`TOLERANCE`] of the
+    /// median.
+    pub(crate) fn corrected(&self, shown: Timestamp) -> Timestamp {
+        shown.shifted(self.median - self.median.clamp(-TOLERANCE_NANOS, TOLERANCE_NANOS))
+    }
+
+    /// Whether the clock of this BBS differs too much from the median, and another BBS whose clock doesn't is alive.
+    pub(crate) fn should_yield(&self, now: Timestamp) -> bool {
+        let agrees = |(source, readings): (&Source, &Readings)| {
+            matches!(source, Source::Service(Role::Bbs, _))
+                && readings.may_lead
+                && now.since(readings.last) < ALIVE
+                && !self.is_off(readings.ahead())
+        };
+        self.is_off(0) && self.readings.iter().any(agrees)
+    }
+
+    /// Whether a clock that is so many nanoseconds ahead of that of this BBS differs too much from the median.
+    const fn is_off(&self, ahead: i64) -> bool {
+        ahead.saturating_sub(self.median).unsigned_abs() > TOLERANCE_NANOS.unsigned_abs()
+    }
+
+    /// Milliseconds by which the clock of this BBS is ahead of the median.
+    pub(crate) const fn ahead_ms(&self) -> i64 {
+        -self.median / 1_000_000
+    }
+
+    /// All of it for queries.
+    pub(crate) fn row(&self, me: &ServiceId, log_ahead: Duration) -> ClocksRow {
+        let own = self.is_off(0).then(|| self.clock_off(format!("BBS {me}"), 0));
+        ClocksRow {
+            compared: u32::try_from(self.readings.len()).unwrap_or(u32::MAX).saturating_add(1),
+            ahead_ms: self.ahead_ms(),
+            off: own.into_iter().chain(self.off.iter().cloned()).take(CLOCKS_SHOWN).collect(),
+            log_ahead_ms: u64::try_from(log_ahead.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// The median of these clocks and that of this BBS, which is 0. Where two are in the middle it is the one that is nearer to
+/// that of this BBS: a single other clock says nothing, and two BBSs never both find that the other one is right.
+fn median(mut ahead: Vec<i64>) -> i64 {
+    ahead.push(0);
+    ahead.sort_unstable();
+    let (low, high) = (ahead[(ahead.len() - 1) / 2], ahead[ahead.len() / 2]);
+    if low.unsigned_abs() <= high.unsigned_abs() { low } else { high }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_seconds(1_000_000 + seconds)
+    }
+
+    fn bbs(name: &str) -> Source {
+        Source::Service(Role::Bbs, ServiceId::new(name).unwrap())
+    }
+
+    fn cell(number: u64) -> Source {
+        Source::Cell(CellId::new(&format!("c{number}")).unwrap())
+    }
+
+    /// Clocks that are so many seconds ahead of that of this BBS: of the server, a standby, and cells.
+    fn clocks(server: i64, standby: i64, cells: &[i64]) -> Clocks {
+        let mut clocks = Clocks::default();
+        let own = at(0);
+        let mut read = |source, ahead: i64| {
+            clocks.read(source, (own.shifted(ahead * 1_000_000_000), own), true, at(0));
+        };
+        read(Source::Server, server);
+        read(bbs("b2"), standby);
+        (1..).zip(cells).for_each(|(number, ahead)| read(cell(number), *ahead));
+        clocks.look(at(0));
+        clocks
+    }
+
+    #[test]
+    fn decisions_follow_the_median_and_a_leader_that_is_off_yields_to_who_agrees() {
+        // The clocks of server, standby and cells; the time of decisions, in seconds ahead of the clock of this BBS; whether
+        // this BBS yields.
+        let table: [(i64, i64, &[i64], i64, bool); 10] = [
+            (0, 0, &[0, 0], 0, false),
+            (2, -3, &[4, -4], 0, false),
+            // This BBS is an hour ahead, or behind.
+            (-HOUR, -HOUR, &[-HOUR], -HOUR + 5, true),
+            (HOUR, HOUR, &[HOUR], HOUR - 5, true),
+            // Not the standby: nobody is better.
+            (-HOUR, 0, &[-HOUR, -HOUR, -HOUR], -HOUR + 5, false),
+            // Others are off, and fewer than half.
+            (HOUR, 0, &[0], 0, false),
+            (0, HOUR, &[0, 0], 0, false),
+            (0, 0, &[-HOUR, -HOUR], 0, false),
+            // As many as agree with this BBS.
+            (HOUR, HOUR, &[0], 0, false),
+            (-HOUR, 0, &[], 0, false),
+        ];
+        for (server, standby, cells, expected, yields) in table {
+            let clocks = clocks(server, standby, cells);
+            let ahead = clocks.corrected(at(0)).nanos_after(at(0)) / 1_000_000_000;
+            assert_eq!(
+                (ahead, clocks.should_yield(at(1))),
+                (expected, yields),
+                "{server} {standby} {cells:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_bbss_never_yield_to_each_other() {
+        let values = [0, 1, HOUR, -HOUR];
+        let all = values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b)));
+        for (server, standby) in all {
+            for cells in [vec![], vec![0], vec![HOUR], vec![0, HOUR], vec![HOUR, HOUR], vec![0, -HOUR, HOUR]]
+            {
+                let of_this = clocks(server, standby, &cells);
+                let cells: Vec<i64> = cells.iter().map(|ahead| ahead - standby).collect();
+                let of_standby = clocks(server - standby, -standby, &cells);
+                let both = of_this.should_yield(at(1)) && of_standby.should_yield(at(1));
+                assert!(!both, "{server} {standby} {cells:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn jump_of_the_own_clock_is_known_before_any_new_reading() {
+        let mut clocks = clocks(0, 0, &[0]);
+        clocks.stepped(HOUR * 1_000_000_000);
+        clocks.look(at(0));
+        let jumped = at(3_600);
+        assert_eq!(clocks.corrected(jumped), at(5));
+        assert!(clocks.should_yield(at(0)));
+        assert_eq!(clocks.ahead_ms(), HOUR * 1_000);
+        let row = clocks.row(&ServiceId::new("b1").unwrap(), Duration::ZERO);
+        assert_eq!(row.off, [ClockOff { of: "BBS b1".into(), ahead_ms: 3_600_000 }]);
+        clocks.stepped(-HOUR * 1_000_000_000);
+        clocks.look(at(0));
+        assert_eq!((clocks.corrected(at(0)), clocks.should_yield(at(0))), (at(0), false));
+    }
+
+    #[test]
+    fn late_readings_and_silent_clocks_do_not_count() {
+        let mut clocks = clocks(0, 0, &[0]);
+        // They were on their way for 20 s.
+        for source in [Source::Server, bbs("b2"), cell(1)] {
+            clocks.read(source, (at(1), at(21)), true, at(1));
+        }
+        clocks.look(at(2));
+        assert_eq!(clocks.ahead_ms(), 0);
+        clocks.read(Source::Server, (at(3_602), at(2)), false, at(2));
+        clocks.look(at(18));
+        assert_eq!(clocks.readings.len(), 0);
+        assert_eq!(clocks.corrected(at(18)), at(18));
+    }
+}

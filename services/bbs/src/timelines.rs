@@ -1,0 +1,157 @@
+//! Subjects on which the log is ahead of the clocks: their last entry has a time that is still to come.
+//!
+//! Times on a subject never go back, so time there must not wait until the clocks show it: it runs on from the last entry, at
+//! nine tenths of the pace of the clocks, until they have caught up. What lasts a minute lasts a minute there, too, and
+//! nothing that was due in a minute is due in an hour.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::subject::Subject;
+
+use crate::clocks::TOLERANCE;
+
+/// A difference between clock and passed time that is a jump.
+const JUMP: Duration = Duration::from_secs(1);
+/// Part of the passed time by which the lead of a subject shrinks.
+const SHRINKS: u32 = 10;
+
+/// Leads of subjects over the clocks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timelines {
+    ahead: BTreeMap<Subject, Duration>,
+    /// The time of decisions, and the time that never goes back, at the last look.
+    last: Option<(Timestamp, Timestamp)>,
+}
+
+impl Timelines {
+    /// Takes the time of decisions, and the time that never goes back. Returns by how much the first was set back.
+    pub(crate) fn pass(&mut self, shown: Timestamp, now: Timestamp) -> Option<Duration> {
+        let (shown_was, was) = self.last.replace((shown, now))?;
+        let passed = now.since(was);
+        let expected = shown_was + passed;
+        if !self.ahead.is_empty() {
+            let forward = Some(shown.since(expected)).filter(|by| *by >= JUMP).unwrap_or_default();
+            self.shrink(passed / SHRINKS + forward);
+        }
+        Some(expected.since(shown)).filter(|by| *by >= JUMP)
+    }
+
+    fn shrink(&mut self, by: Duration) {
+        self.ahead.retain(|_, ahead| {
+            *ahead = ahead.saturating_sub(by);
+            !ahead.is_zero()
+        });
+    }
+
+    /// This BBS leads from now on: `ends` are the times of the last entries.
+    pub(crate) fn begin<'a>(
+        &mut self,
+        ends: impl Iterator<Item = (&'a Subject, Timestamp)>,
+        shown: Timestamp,
+    ) {
+        let ahead = ends.map(|(subject, at)| (subject, at.since(shown))).filter(|(_, by)| *by > TOLERANCE);
+        self.ahead = ahead.map(|(subject, by)| (subject.clone(), by)).collect();
+    }
+
+    /// The time of decisions was set back: subjects with later entries go on from where they were.
+    pub(crate) fn set_back<'a>(
+        &mut self,
+        by: Duration,
+        ends: impl Iterator<Item = (&'a Subject, Timestamp)>,
+        shown: Timestamp,
+    ) {
+        for (subject, _) in ends.filter(|(_, at)| at.since(shown) > TOLERANCE) {
+            *self.ahead.entry(subject.clone()).or_default() += by;
+        }
+    }
+
+    /// Returns `true` if no subject is ahead.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ahead.is_empty()
+    }
+
+    /// Lead of a subject over the clocks.
+    pub(crate) fn ahead(&self, subject: &Subject) -> Duration {
+        self.ahead.get(subject).copied().unwrap_or_default()
+    }
+
+    /// The greatest lead of all.
+    pub(crate) fn greatest(&self) -> Duration {
+        self.ahead.values().copied().max().unwrap_or_default()
+    }
+}
+
+/// Time of decisions on each subject.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times<'a> {
+    shown: Timestamp,
+    timelines: &'a Timelines,
+}
+
+impl<'a> Times<'a> {
+    pub(crate) const fn new(shown: Timestamp, timelines: &'a Timelines) -> Self {
+        Self { shown, timelines }
+    }
+
+    /// Time by the clocks.
+    pub(crate) const fn of_clocks(self) -> Timestamp {
+        self.shown
+    }
+
+    /// Lead of a subject over the clocks.
+    pub(crate) fn ahead(self, subject: impl FnOnce() -> Subject) -> Duration {
+        if self.timelines.is_empty() { Duration::ZERO } else { self.timelines.ahead(&subject()) }
+    }
+
+    /// Time on a subject.
+    pub(crate) fn on(self, subject: impl FnOnce() -> Subject) -> Timestamp {
+        self.shown + self.ahead(subject)
+    }
+
+    /// The latest time on any subject.
+    pub(crate) fn latest(self) -> Timestamp {
+        self.shown + self.timelines.greatest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_seconds(1_000_000 + seconds)
+    }
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn time_of_a_subject_runs_on_from_its_last_entry_and_comes_back_to_the_clock() {
+        let subjects = [Subject::Lrp(1), Subject::Lrp(2), Subject::Cluster];
+        let ends = [at(3_605), at(4), at(8)];
+        let ends = || subjects.iter().zip(ends);
+        let mut timelines = Timelines::default();
+        assert_eq!(timelines.pass(at(3_600), at(0)), None);
+        assert_eq!(timelines.pass(at(3_610), at(10)), None);
+        // The clock is right again.
+        let back = timelines.pass(at(20), at(20)).unwrap();
+        assert_eq!(back, seconds(3_600));
+        timelines.set_back(back, ends(), at(20));
+        let leads = |timelines: &Timelines| subjects.clone().map(|subject| timelines.ahead(&subject));
+        assert_eq!(leads(&timelines), [seconds(3_600), Duration::ZERO, Duration::ZERO]);
+        assert_eq!(timelines.pass(at(120), at(120)), None);
+        assert_eq!(leads(&timelines)[0], seconds(3_590), "it runs more slowly than the clock");
+        assert_eq!(timelines.pass(at(3_120), at(120)), None, "the clock was set forward again");
+        assert_eq!(timelines.greatest(), seconds(590));
+        // Another BBS goes on from the last entry.
+        let mut other = Timelines::default();
+        other.begin(ends(), at(605));
+        assert_eq!(leads(&other), [seconds(3_000), Duration::ZERO, Duration::ZERO]);
+        other.pass(at(605), at(605));
+        other.pass(at(40_000), at(40_000));
+        assert!(other.is_empty());
+    }
+}
