@@ -24,7 +24,6 @@ use crate::parameterised::Dispatch;
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::subject::Position;
-use crate::{BadTime, Timestamp};
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,12 +267,6 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
         reason: reason?,
         traceparent: traceparent?,
     })
-}
-
-fn take_time(field: Field<'_>) -> Option<Timestamp> {
-    let (path, problems) = (field.path.clone(), field.problems);
-    let text = field.text(limits::REASON_BYTES)?;
-    text.parse().map_err(|bad: BadTime| problems.note(path, bad.to_string())).ok()
 }
 
 /// `00-<32 hex digits>-<16>-<2>`; a later version may have more behind that.

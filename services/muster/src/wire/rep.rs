@@ -178,7 +178,7 @@ async fn speak(
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let mut machine = Rep::new(settings, attached, incarnation, ids);
-    let beside = (|_| {}, RepOnlooker::new(&driver.watch));
+    let beside = (|_, _| {}, RepOnlooker::new(&driver.watch));
     drive(&mut machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), beside).await;
     listening.abort();
     hearing.abort();
