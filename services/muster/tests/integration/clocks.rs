@@ -72,7 +72,7 @@ fn log_is_not_ahead(cluster: &Cluster) {
         let all = entry["entry"]["known"]["decisions"].as_array();
         all.into_iter().flatten().map(|decision| decision["at"].as_u64().unwrap()).collect()
     };
-    let read = cluster.plain("reader").ask("muster.query.events.read", br#"{"after": 0}"#).json();
+    let read = cluster.plain("me").ask("muster.query.client.shop.me.events.read", br#"{"after": 0}"#).json();
     let latest = read["ok"]["entries"].as_array().unwrap().iter().flat_map(times).max().unwrap();
     assert!(latest < clock::now().0 + AHEAD, "{latest} {read}");
 }
