@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use schemas::Timestamp;
 use serde_json::Value;
 
 use crate::dev::{Dev, sleeper};
@@ -70,7 +71,10 @@ fn status(muster: &Muster, words: Option<&str>) {
 fn log_is_not_ahead(cluster: &Cluster) {
     let times = |entry: &Value| -> Vec<u64> {
         let all = entry["entry"]["known"]["decisions"].as_array();
-        all.into_iter().flatten().map(|decision| decision["at"].as_u64().unwrap()).collect()
+        all.into_iter()
+            .flatten()
+            .map(|decision| decision["at"].as_str().unwrap().parse::<Timestamp>().unwrap().0)
+            .collect()
     };
     let read = cluster.plain("me").ask("muster.query.client.shop.me.events.read", br#"{"after": 0}"#).json();
     let latest = read["ok"]["entries"].as_array().unwrap().iter().flat_map(times).max().unwrap();
