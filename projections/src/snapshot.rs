@@ -51,7 +51,7 @@ const SHARE: usize = 1 << 20;
 ///
 /// A name alone changes nothing. A test folds a history in which every event occurs and pins the bytes together with this
 /// number.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 /// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

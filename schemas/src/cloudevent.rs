@@ -37,6 +37,9 @@ pub struct CloudEvent<'a> {
     pub position: String,
     /// The version of what it happened to, after the decision.
     pub version: String,
+    /// The life of the process or task that it happened to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<String>,
     /// The domain of what it happened to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
@@ -96,6 +99,7 @@ pub fn of<'a>(
         datacontenttype: "application/json",
         position: position.to_string(),
         version: decision.version.to_string(),
+        epoch: decision.aggregate.epoch().map(|epoch| time(epoch.0)),
         domain: decision.aggregate.domain().map(|domain| domain.as_str()),
         actor: decision.actor.to_string(),
         decision: decision.id,

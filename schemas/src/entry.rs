@@ -286,6 +286,18 @@ impl Aggregate {
             Self::Cell(_) | Self::Cluster => None,
         }
     }
+
+    /// Its life. `None` if it has only one.
+    #[must_use]
+    pub const fn epoch(&self) -> Option<Epoch> {
+        match self {
+            Self::Process { epoch, .. }
+            | Self::Task { epoch, .. }
+            | Self::Periodic { epoch, .. }
+            | Self::Parameterised { epoch, .. } => Some(*epoch),
+            Self::Domain(_) | Self::Cell(_) | Self::Cluster => None,
+        }
+    }
 }
 
 /// As readers of events name it: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`, `domain:NAME`, `cell:ID`

@@ -97,6 +97,8 @@ pub struct Slot {
     pub evacuating: Option<Box<Evacuating>>,
     /// When one of the two last changed; that an instance could not be placed changes nothing for a rep.
     pub changed_at: Timestamp,
+    /// Version of the process by the last decision that changed what rows show of the two.
+    pub version: u64,
     /// The decision that last made work for the place, or asked its instance to stop.
     pub cause: Cause,
 }
@@ -656,7 +658,8 @@ fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
         .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
-/// Folds a change of the desired side. The rollout ends with the life, and follows its scale and its cells.
+/// Folds a change of the desired side. The rollout ends with the life, follows its scale and its cells, and keeps the
+/// definition that its rollback needs.
 #[must_use]
 pub fn evolve_desired(
     desired: Option<Desired>,
@@ -673,10 +676,15 @@ pub fn evolve_desired(
             rollout.resize(&before, &desired.as_ref().map(rolling).unwrap_or_default());
             (desired, Some(rollout))
         }
+        desired::Event::Pruned { definition_ids } => {
+            if let Some(desired) = &desired {
+                rollout.keep_pruned(desired, definition_ids);
+            }
+            (desired::evolve(desired, event), Some(rollout))
+        }
         desired::Event::DefinitionAdded { .. }
         | desired::Event::Activated { .. }
-        | desired::Event::HealthyChanged { .. }
-        | desired::Event::Pruned { .. } => (desired::evolve(desired, event), Some(rollout)),
+        | desired::Event::HealthyChanged { .. } => (desired::evolve(desired, event), Some(rollout)),
     }
 }
 
@@ -686,11 +694,12 @@ fn evolve_actual(
     stamp: &Stamp,
     ended: &mut Vec<EndedInstance>,
 ) {
-    let (at, life) = (stamp.at, Life::of(process, stamp.at));
+    let (at, version, life) = (stamp.at, process.version + 1, Life::of(process, stamp.at));
     if let actual::Event::Created { places } = event {
         process.slots.reserve(usize::try_from(places.indices.len()).unwrap_or(0));
     }
-    let changes = !matches!(event, actual::Event::PlacementFailed { .. } | actual::Event::Entered { .. });
+    let shows = !matches!(event, actual::Event::Entered { .. });
+    let changes = shows && !matches!(event, actual::Event::PlacementFailed { .. });
     let causes = event.makes_work() || matches!(event, actual::Event::StopRequested { .. });
     for place in event.places().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
@@ -706,6 +715,7 @@ fn evolve_actual(
             waits = slot.actual.as_ref().and_then(Actual::waits_until);
             moved = duty.map(|duty| (duty, moved_to(duty, slot.actual.as_ref())));
             slot.changed_at = if changes { at } else { slot.changed_at };
+            slot.version = if shows { version } else { slot.version };
             slot.cause = if causes { stamp.cause() } else { slot.cause };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
@@ -740,7 +750,7 @@ fn evolve_evacuating(
     stamp: &Stamp,
     ended: &mut Vec<EndedInstance>,
 ) {
-    let (at, life) = (stamp.at, Life::of(process, stamp.at));
+    let (at, version, life) = (stamp.at, process.version + 1, Life::of(process, stamp.at));
     let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
     let mut twin = evacuating::evolve(event, at).map(Box::new);
     with_slot(process, place, stamp, |slot| {
@@ -750,6 +760,7 @@ fn evolve_evacuating(
         }
         slot.evacuating = twin;
         slot.changed_at = at;
+        slot.version = version;
         ended.extend(ended::by_twin(held, slot, event, &life));
     });
 }
@@ -757,7 +768,7 @@ fn evolve_evacuating(
 /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.
 fn with_slot(process: &mut Process, place: &Place, stamp: &Stamp, change: impl FnOnce(&mut Slot)) {
     let (actual, evacuating, changed_at, cause) = (None, None, Timestamp(0), stamp.cause());
-    let make = || Slot { place: place.clone(), actual, evacuating, changed_at, cause };
+    let make = || Slot { place: place.clone(), actual, evacuating, changed_at, version: 0, cause };
     if !process.slots.change(place, make, change) {
         process.emptied_at = stamp.at;
     }

@@ -15,6 +15,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -24,6 +25,7 @@ use crate::Timestamp;
 use crate::actual::Actual;
 use crate::cause::Cause;
 use crate::crash;
+use crate::definition::Definition;
 use crate::desired::Desired;
 use crate::indices::Indices;
 use crate::key::Place;
@@ -45,6 +47,9 @@ pub struct Rollout {
     pub target: DefinitionId,
     /// The definition that was healthy when it began: where a rollback goes. None: none was.
     pub rollback_to: Option<DefinitionId>,
+    /// The content of `rollback_to` once the process no longer has that definition, so that a rollback can add it
+    /// again. `None` while the process has it, and after the rollout.
+    pub rollback_definition: Option<Arc<Definition>>,
     /// How it rolls, as it was when it began.
     pub policy: UpdatePolicy,
     /// Where it stands.
@@ -543,6 +548,7 @@ pub fn evolve(rollout: Option<Rollout>, event: &Event, at: Timestamp) -> Option<
             kind: *kind,
             target: target.clone(),
             rollback_to: rollback_to.clone(),
+            rollback_definition: None,
             policy: (**policy).clone(),
             phase: Phase::Rolling,
             reason: reason.clone(),
@@ -602,6 +608,7 @@ impl Rollout {
             }
             Event::Completed {} => {
                 self.steps.clear();
+                self.rollback_definition = None;
                 self.enter(Phase::Completed, "", at);
             }
         }
@@ -617,6 +624,14 @@ impl Rollout {
         self.phase = phase;
         reason.clone_into(&mut self.reason);
         self.since = at;
+    }
+
+    /// Keeps the content of the definition that a rollback needs when the process loses it.
+    pub(crate) fn keep_pruned(&mut self, desired: &Desired, pruned: &[DefinitionId]) {
+        let needed = self.under_way().and_then(|rollout| rollout.rollback_to.as_ref());
+        if let Some(definition) = needed.filter(|id| pruned.contains(id)).and_then(|id| desired.definition(id)) {
+            self.rollback_definition = Some(Arc::clone(definition));
+        }
     }
 
     /// Other indices take part: what no longer does leaves it, and new ones come to it.

@@ -87,7 +87,7 @@ fn what_is_never_given_up_goes_on_after_200_crashes() {
 #[test]
 fn a_flaky_definition_gives_an_index_up_after_its_deadline_and_goes_on() {
     let mut stage = Stage::stable(3, Policies::default());
-    stage.update("id2", Behaviour::FailsAbove0);
+    stage.update("id2", Behaviour::FailsFrom(1));
     stage.settle();
     assert_eq!(stage.healthy(), Some("id2"));
     assert_eq!(stage.running(), on("id2", [0]).union(&on("id1", 1..3)).cloned().collect());
@@ -146,11 +146,36 @@ fn a_rollback_goes_to_what_was_healthy_and_is_not_rolled_back() {
 }
 
 #[test]
+fn definition_without_instances_is_pruned_during_a_later_rollout_and_a_rollback_restores_it() {
+    let mut stage = Stage::stable(
+        5,
+        policies(|update| {
+            update.failure_action = FailureAction::Rollback;
+            update.delay_ms = 15_000;
+        }),
+    );
+    stage.update("id2", Behaviour::Works);
+    stage.pass(20);
+    assert_eq!(stage.running(), on("id2", 0..2).union(&on("id1", 2..5)).cloned().collect());
+    stage.update("id3", Behaviour::FailsFrom(2));
+    stage.pass(20);
+    assert_eq!(stage.running(), on("id3", 0..2).union(&on("id1", 2..5)).cloned().collect());
+    assert_eq!((stage.definitions(), stage.status()), (vec!["id1", "id3"], "updating"));
+    // Index 2 fails: the rollout goes back to the definition that was healthy when it started.
+    stage.pass(600);
+    assert!(stage.told.contains(&"Rollback to id2".to_owned()), "{:#?}", stage.told);
+    assert_eq!(
+        (stage.running(), stage.definitions(), stage.status()),
+        (on("id2", 0..5), vec!["id2"], "rollback_completed")
+    );
+}
+
+#[test]
 fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_its_place() {
     let (place, failed) = (|index, name| Place::new(index, id(name)), Ended::RolloutFailed);
     // It is too late at its index.
     let mut stage = Stage::stable(2, Policies::default());
-    stage.update("id2", Behaviour::FailsAbove0);
+    stage.update("id2", Behaviour::FailsFrom(1));
     stage.settle();
     stage.pass(601);
     assert_eq!(stage.told.iter().filter(|line| *line == "1 stalls").count(), 1, "{:#?}", stage.told);

@@ -350,6 +350,7 @@ mod tests {
     use schemas::container::Epoch;
     use schemas::names::{DefinitionId, Domain, InstanceGuid};
     use schemas::policy::Policies;
+    use schemas::query::ModificationTag;
     use schemas::rollout::Kind;
 
     use super::*;
@@ -381,6 +382,7 @@ mod tests {
             attempts: None,
             definition_id: definition("web"),
             since: Timestamp(0),
+            modification_tag: ModificationTag { epoch: Epoch::default(), index: 1 },
         }
     }
 
@@ -409,7 +411,7 @@ mod tests {
             healthy_definition_id: Some(definition("web")),
             definition_ids: vec![definition("web")],
             sizes: BTreeMap::new(),
-            definition: None,
+            definitions: BTreeMap::new(),
             policies: None,
             rollout: None,
             changed_at: Timestamp(0),

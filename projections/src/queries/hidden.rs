@@ -4,7 +4,7 @@ use schemas::query::{LrpRow, ParameterisedRow, PeriodicRow, TaskRow};
 use schemas::sight::Sight;
 
 pub(super) fn of_lrp(sight: &Sight, row: &mut LrpRow) {
-    if let Some(definition) = &mut row.definition {
+    for definition in row.definitions.values_mut() {
         sight.of_definition(&row.domain, definition);
     }
 }

@@ -9,6 +9,7 @@ mod status;
 mod turn;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
@@ -260,11 +261,17 @@ fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
 /// # Errors
 /// What of the filter can't be, as for every list.
 pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<LrpRow>, Refusal> {
-    let can = [Field::Domain, Field::Process, Field::Cell, Field::Definitions];
+    let can = [Field::Domain, Field::Process, Field::Processes, Field::Cell, Field::Definitions];
     let after = begin(world, filter, &can, |key| ProcessGuid::new(key).ok())?;
     let on = |process: &&Process| filter.cell_id.as_ref().is_none_or(|cell| is_on(process, cell));
-    let rows = world
-        .processes_from(after.as_ref())
+    let processes: Box<dyn Iterator<Item = &Process>> = if filter.process_guids.is_empty() {
+        Box::new(world.processes_from(after.as_ref()))
+    } else {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let guids = filter.process_guids.range((start, Bound::Unbounded));
+        Box::new(guids.filter_map(|guid| world.process(guid)))
+    };
+    let rows = processes
         .filter(|process| !process.is_gone() && in_domain(&process.domain, filter))
         .filter(|process| of_process(&process.guid, filter))
         .filter(on)
@@ -557,6 +564,7 @@ fn page<T: serde::Serialize>(
 enum Field {
     Domain,
     Process,
+    Processes,
     Cell,
     Index,
     All,
@@ -564,13 +572,21 @@ enum Field {
 }
 
 impl Field {
-    const EVERY: [Self; 6] =
-        [Self::Domain, Self::Process, Self::Cell, Self::Index, Self::All, Self::Definitions];
+    const EVERY: [Self; 7] = [
+        Self::Domain,
+        Self::Process,
+        Self::Processes,
+        Self::Cell,
+        Self::Index,
+        Self::All,
+        Self::Definitions,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Domain => "domain",
             Self::Process => "process_guid",
+            Self::Processes => "process_guids",
             Self::Cell => "cell_id",
             Self::Index => "index",
             Self::All => "all",
@@ -578,10 +594,11 @@ impl Field {
         }
     }
 
-    const fn is_set(self, filter: &Filter) -> bool {
+    fn is_set(self, filter: &Filter) -> bool {
         match self {
             Self::Domain => filter.domain.is_some(),
             Self::Process => filter.process_guid.is_some(),
+            Self::Processes => !filter.process_guids.is_empty(),
             Self::Cell => filter.cell_id.is_some(),
             Self::Index => filter.index.is_some(),
             Self::All => filter.all,
@@ -607,6 +624,15 @@ fn begin<K>(
     if let Some(limit) = filter.limit.filter(|limit| !(1..=PAGE_ROWS).contains(limit)) {
         let problem = format!("{limit} is not a number of rows: use 1 to {PAGE_ROWS}");
         bad.push(BadField { field: "limit".into(), problem });
+    }
+    let guids = filter.process_guids.len();
+    if guids > PAGE_ROWS {
+        let problem = format!("has {guids} names: use at most {PAGE_ROWS}");
+        bad.push(BadField { field: Field::Processes.name().into(), problem });
+    }
+    if guids > 0 && filter.process_guid.is_some() {
+        let problem = "is set together with process_guid: use one of them".into();
+        bad.push(BadField { field: Field::Processes.name().into(), problem });
     }
     if !bad.is_empty() {
         return Err(Refusal::invalid(bad));

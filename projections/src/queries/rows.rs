@@ -7,6 +7,7 @@ use schemas::Place;
 use schemas::Timestamp;
 use schemas::actual::{Actual, State};
 use schemas::cell::Cell;
+use schemas::definition::Definition;
 use schemas::desired::Desired;
 use schemas::evacuating::Evacuating;
 use schemas::evaluation::{Duty, Evaluation};
@@ -16,7 +17,7 @@ use schemas::process::{Process, Slot};
 use schemas::query::RolloutRow;
 use schemas::query::{
     CellRow, CellState, ClusterRow, EvaluationRow, EvaluationState, EvaluationSubject, InstancePresence,
-    InstanceRow, InstanceState, LrpRow, TaskRow, TaskState,
+    InstanceRow, InstanceState, LrpRow, ModificationTag, TaskRow, TaskState,
 };
 use schemas::task::{self, Outcome, Task};
 
@@ -31,7 +32,6 @@ pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
             |slot: &&Slot| slot.actual.as_ref().is_some_and(|lrp| InstanceState::from(&lrp.state) == wanted);
         u32::try_from(process.slots.iter().filter(of).count()).unwrap_or(u32::MAX)
     };
-    let definition = desired.and_then(|desired| desired.definition(&desired.active_definition_id));
     let definitions = || desired.into_iter().flat_map(|desired| &desired.definitions);
     LrpRow {
         process_guid: process.guid.clone(),
@@ -54,7 +54,10 @@ pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         healthy_definition_id: desired.and_then(|desired| desired.healthy_definition_id.clone()),
         definition_ids: definitions().map(|(id, _)| id.clone()).collect(),
         sizes: definitions().map(|(id, definition)| (id.clone(), definition.resources())).collect(),
-        definition: definition.filter(|_| whole).map(|definition| (**definition).clone()),
+        definitions: definitions()
+            .filter(|_| whole)
+            .map(|(id, definition)| (id.clone(), Definition::clone(definition)))
+            .collect(),
         policies: desired.filter(|_| whole).map(|desired| Policies::clone(&desired.policies)),
         rollout: process.rollout.as_deref().map(RolloutRow::from),
         changed_at: process.changed_at,
@@ -86,13 +89,14 @@ pub(crate) fn slot_rows(
     };
     let both = which == Which::Both;
     let ordinary = slot.actual.as_ref().filter(|_| both || !evacuating_counts || slot.evacuating.is_none());
-    let ordinary = ordinary.map(|lrp| instance_row(process, &slot.place, lrp));
+    let tag = ModificationTag { epoch: process.epoch, index: slot.version };
+    let ordinary = ordinary.map(|lrp| instance_row(process, &slot.place, lrp, tag));
     let twin = slot.evacuating.as_ref().filter(|_| both || evacuating_counts);
-    let twin = twin.map(|twin| twin_row(process, &slot.place, twin));
+    let twin = twin.map(|twin| twin_row(process, &slot.place, twin, tag));
     ordinary.into_iter().chain(twin)
 }
 
-fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow {
+fn twin_row(process: &Process, place: &Place, twin: &Evacuating, tag: ModificationTag) -> InstanceRow {
     InstanceRow {
         process_guid: process.guid.clone(),
         index: place.index,
@@ -115,10 +119,11 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
         attempts: None,
         definition_id: place.definition_id.clone(),
         since: twin.since,
+        modification_tag: tag,
     }
 }
 
-fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
+fn instance_row(process: &Process, place: &Place, lrp: &Actual, tag: ModificationTag) -> InstanceRow {
     let (address, ports, isolation) = match &lrp.state {
         State::Running { net, isolation, .. } => {
             (Some(net.address.to_string()), net.ports.to_vec(), Some(*isolation))
@@ -151,6 +156,7 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
         attempts: lrp.counted.as_ref().map(|counted| counted.attempts),
         definition_id: place.definition_id.clone(),
         since: lrp.since,
+        modification_tag: tag,
     }
 }
 

@@ -256,7 +256,7 @@ const fn definitions<'a>() -> [Column<Defined<'a>>; 10] {
     ]
 }
 
-const ACTUAL_LRPS: [Column<InstanceRow>; 20] = [
+const ACTUAL_LRPS: [Column<InstanceRow>; 21] = [
     Column::new("process_guid", Text, "Its process.", |row| text(&row.process_guid)),
     Column::new("definition_id", Text, "The definition that it runs.", |row| text(&row.definition_id)),
     Column::new("index", Integer, "Its index.", |row| number(row.index)),
@@ -302,6 +302,12 @@ const ACTUAL_LRPS: [Column<InstanceRow>; 20] = [
         maybe(row.declined.as_ref(), word)
     }),
     Column::new("since", Time, "When its state was entered.", |row| Value::Time(row.since)),
+    Column::new(
+        "modification_index",
+        Integer,
+        "Version of the process by the last decision that changed it; with epoch its modification tag.",
+        |row| number(row.modification_tag.index),
+    ),
 ];
 
 const ENDED_INSTANCES: [Column<EndedInstanceRow>; 15] = [

@@ -83,7 +83,7 @@ proptest! {
         groups in groups(),
         at in any::<prop::sample::Index>(),
         limit in 1_usize..6,
-        narrow in 0_u8..4,
+        narrow in 0_u8..5,
     ) {
         let log = write(&groups);
         let at = at.index(log.entries.len() + 1);
@@ -92,12 +92,14 @@ proptest! {
         let cell = Filter { cell_id: (narrow == 2).then(|| cell_id(0)), ..wide.clone() };
         let process = Filter { process_guid: (narrow == 3).then(|| guid(0)), ..wide.clone() };
         let both = Filter { all: true, ..cell.clone() };
+        let guids = if narrow == 4 { [guid(0), guid(2), guid(9)].into() } else { BTreeSet::new() };
+        let lrps = Filter { process_guids: guids, ..cell.clone() };
         let (world, rest) = cut(&log.entries, at);
         let begin = || (world.clone(), rest.clone());
         let (of_lrps, of_instances, of_both, of_tasks) = (begin(), begin(), begin(), begin());
         let (ended, ended_tasks) = (begin(), begin());
         let (of_domains, of_cells, of_evaluations) = (begin(), begin(), begin());
-        pages(queries::lrps, &cell, of_lrps.0, of_lrps.1)?;
+        pages(queries::lrps, &lrps, of_lrps.0, of_lrps.1)?;
         pages(queries::instances, &process, of_instances.0, of_instances.1)?;
         pages(queries::instances, &both, of_both.0, of_both.1)?;
         pages(queries::tasks, &cell, of_tasks.0, of_tasks.1)?;

@@ -218,6 +218,14 @@ fn queries() -> Vec<(&'static str, Query)> {
         ("lrps of a domain, with definitions", Query::Lrps(whole())),
         ("lrps on a cell", Query::Lrps(on_other())),
         ("lrps of a process", Query::Lrps(of_process())),
+        (
+            "lrps of a set of processes",
+            Query::Lrps(Filter { process_guids: [guid(0), guid(1), guid(9)].into(), ..all() }),
+        ),
+        (
+            "lrps of a process and of a set of processes",
+            Query::Lrps(Filter { process_guids: [guid(0)].into(), ..of_process() }),
+        ),
         ("lrp", Query::Lrp(show("process-0"))),
         ("instances", Query::Instances(all())),
         ("instances, both records", Query::Instances(Filter { all: true, ..of_process() })),

@@ -112,6 +112,9 @@ impl Draft<'_> {
     }
 
     fn roll_back(&mut self, to: &DefinitionId, reason: String) {
+        if let Some(definition) = self.rollout().and_then(|rollout| rollout.rollback_definition.clone()) {
+            self.record_desired(desired::Event::DefinitionAdded { definition_id: to.clone(), definition });
+        }
         self.roll_out(Kind::Rollback, to, reason);
         self.set_healthy(to);
     }
@@ -121,7 +124,9 @@ impl Draft<'_> {
     }
 
     fn add_definition(&mut self, id: &DefinitionId, definition: &Arc<Definition>) -> Result<(), Refusal> {
-        let count = self.desired().map_or(0, |desired| desired.definitions.len());
+        // A rollback adds the definition that its rollout keeps again: there must be room for it.
+        let kept = self.rollout().is_some_and(|rollout| rollout.rollback_definition.is_some());
+        let count = self.desired().map_or(0, |desired| desired.definitions.len()) + usize::from(kept);
         if count >= limits::DEFINITIONS {
             let why = format!(
                 "the process has {count} definitions, and keeps at most {}: wait until those that nothing runs any \
@@ -265,17 +270,14 @@ impl Draft<'_> {
         self.settle_each(&moved, Trigger::Rollout);
     }
 
-    /// Drops what nothing needs any more (Updatable LRPs, "`UpdateLRPDeployment`"): neither what is to run, nor what a
-    /// rollback goes to.
+    /// Drops each definition that is neither active nor healthy and that no instance runs (Updatable LRPs,
+    /// "`UpdateLRPDeployment`"). A rollout under way keeps the one that its rollback needs.
     pub(super) fn prune(&mut self) {
         let Some(desired) = self.desired() else { return };
-        let rollout = self.rollout().and_then(Rollout::under_way);
-        let pinned = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
         let runs = |id: &DefinitionId| self.slots().any(|slot| slot.place.definition_id == *id);
         let needed = |id: &DefinitionId| {
             *id == desired.active_definition_id
                 || desired.healthy_definition_id.as_ref() == Some(id)
-                || pinned == Some(id)
                 || runs(id)
         };
         let ids = desired.definitions.iter().map(|(id, _)| id);

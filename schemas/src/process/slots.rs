@@ -256,7 +256,7 @@ mod tests {
             counted: None,
         });
         let cause = Cause { decision: DecisionId(Uuid::nil()), correlation: DecisionId(Uuid::nil()) };
-        Slot { place: place.clone(), actual, evacuating: None, changed_at: Timestamp(0), cause }
+        Slot { place: place.clone(), actual, evacuating: None, changed_at: Timestamp(0), version: 0, cause }
     }
 
     /// Slots that are made in order, and what changes at them and between them.

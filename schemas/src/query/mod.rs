@@ -13,6 +13,8 @@ pub mod periodic;
 pub mod rows;
 pub mod status;
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +29,7 @@ pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState, Turn,
+    MalformedEntries, MalformedEntry, ModificationTag, RolloutRow, TaskRow, TaskState, Turn,
 };
 pub use self::status::{
     ClockOff, ClocksRow, Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow,
@@ -44,6 +46,8 @@ pub struct Filter {
     pub domain: Option<Domain>,
     /// Only of this process.
     pub process_guid: Option<ProcessGuid>,
+    /// Only of these processes, at most 1,000. Not together with `process_guid`.
+    pub process_guids: BTreeSet<ProcessGuid>,
     /// Only on this cell.
     pub cell_id: Option<CellId>,
     /// Only of this index of the process.

@@ -333,8 +333,8 @@ pub struct LrpRow {
     pub definition_ids: Vec<DefinitionId>,
     /// What an instance of each of them takes of a cell.
     pub sizes: BTreeMap<DefinitionId, Resources>,
-    /// What the active one runs; listed only if asked for.
-    pub definition: Option<Definition>,
+    /// The content of each of them; listed only if asked for.
+    pub definitions: BTreeMap<DefinitionId, Definition>,
     /// How its instances are replaced; listed only if asked for.
     pub policies: Option<Policies>,
     /// The rollout that is under way, or the last one.
@@ -347,7 +347,8 @@ impl LrpRow {
     /// What is desired; none: nobody desires it any more, or the row was listed without its definition.
     #[must_use]
     pub fn to_desired(&self) -> Option<DesiredLrp> {
-        let (definition, definition_id) = (self.definition.clone()?, self.definition_id.clone()?);
+        let definition_id = self.definition_id.clone()?;
+        let definition = self.definitions.get(&definition_id)?.clone();
         self.desired.then(|| DesiredLrp {
             process_guid: self.process_guid.clone(),
             domain: self.domain.clone(),
@@ -361,6 +362,17 @@ impl LrpRow {
             definition: definition.into(),
         })
     }
+}
+
+/// Orders the states of one ActualLRP, as Diego's `ModificationTag` does. A state with the same epoch and a higher index is
+/// newer; another epoch is another life of the process (Updatable LRPs, "Corresponding changes to ActualLRPs").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ModificationTag {
+    /// The life of the process. Events name it in `epoch`.
+    pub epoch: Epoch,
+    /// Version of the process by the last decision that changed the instance. It grows with each change, not by one. Events
+    /// name it in `version`.
+    pub index: u64,
 }
 
 /// An ActualLRP. `muster.query.<root>.instance.list|show`
@@ -408,6 +420,8 @@ pub struct InstanceRow {
     pub definition_id: DefinitionId,
     /// When its state was entered.
     pub since: Timestamp,
+    /// Its modification tag.
+    pub modification_tag: ModificationTag,
 }
 
 /// A task. `muster.query.<root>.task.list|show`

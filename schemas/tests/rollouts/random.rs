@@ -41,7 +41,7 @@ fn any_behaviour() -> impl Strategy<Value = Behaviour> {
     prop_oneof![
         6 => Just(B::Works),
         1 => Just(B::Fails),
-        1 => Just(B::FailsAbove0),
+        1 => Just(B::FailsFrom(1)),
         1 => Just(B::Hangs),
         1 => Just(B::RunsAndCrashes),
         1 => Just(B::DoesNotFit),

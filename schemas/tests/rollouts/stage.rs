@@ -26,8 +26,8 @@ pub(super) enum Behaviour {
     Works,
     /// It crashes before it runs.
     Fails,
-    /// It crashes before it runs at all indices but 0.
-    FailsAbove0,
+    /// It crashes before it runs at this index and all higher ones.
+    FailsFrom(u32),
     /// It stays CLAIMED.
     Hangs,
     /// It runs, and crashes at once.
@@ -179,14 +179,20 @@ impl Stage {
                 true
             }
             State::Claimed { by, .. } => {
-                let fails =
-                    behaves == Behaviour::Fails || behaves == Behaviour::FailsAbove0 && place.index > 0;
+                let fails = match behaves {
+                    Behaviour::Fails => true,
+                    Behaviour::FailsFrom(index) => place.index >= index,
+                    Behaviour::Works
+                    | Behaviour::Hangs
+                    | Behaviour::RunsAndCrashes
+                    | Behaviour::DoesNotFit => false,
+                };
                 match behaves {
                     Behaviour::Hangs => return false,
                     _ if fails => self.report(place, by, crash()).unwrap(),
                     Behaviour::Works
                     | Behaviour::Fails
-                    | Behaviour::FailsAbove0
+                    | Behaviour::FailsFrom(_)
                     | Behaviour::RunsAndCrashes
                     | Behaviour::DoesNotFit => self
                         .report(
@@ -366,8 +372,9 @@ impl Stage {
         assert!(desired.definitions.len() <= schemas::limits::DEFINITIONS);
         let rollout = process.rollout.as_deref();
         let live = rollout.filter(|rollout| !rollout.is_over());
-        if let Some(to) = live.and_then(|rollout| rollout.rollback_to.as_ref()) {
-            assert!(knows(to), "I3: what a rollback goes to is kept\n{}", told());
+        if let Some((rollout, to)) = live.and_then(|rollout| Some((rollout, rollout.rollback_to.as_ref()?))) {
+            let kept = knows(to) || rollout.rollback_definition.is_some();
+            assert!(kept, "I3: the definition that a rollback goes to is kept\n{}", told());
         }
         let indices: BTreeSet<u32> = process.slots.iter().map(|slot| slot.place.index).collect();
         for index in indices {

@@ -21,7 +21,9 @@ use schemas::names::{
 };
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{Command, Purpose};
-use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::query::{
+    CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, ModificationTag, RolloutRow,
+};
 use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Kind;
@@ -143,6 +145,7 @@ fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
         priority: Priority::new(priority).unwrap(),
         size: Resources { memory_mb, ..Resources::default() },
         since: NOW,
+        modification_tag: ModificationTag { epoch: Epoch(NOW), index: 1 },
     }
 }
 
@@ -400,7 +403,7 @@ fn rolling() -> LrpRow {
         healthy_definition_id: Some(id("web")),
         definition_ids: vec![id("web"), id("v2")],
         sizes: ["web", "v2"].map(|name| (id(name), Resources::of_container(100, 0, 0))).into(),
-        definition: Some(of_memory(100)),
+        definitions: [(id("v2"), of_memory(100))].into(),
         policies: Some(Policies::default()),
         rollout: Some(RolloutRow {
             number: 2,

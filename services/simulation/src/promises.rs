@@ -121,7 +121,7 @@ promises! {
     EvacuatingKept "Diego Dev Notes, Evacuation" "an evacuating instance goes when its replacement runs, its time is over, or its own cell says so, and not before",
 
     // Rollouts.
-    DefinitionsKept "SwarmKit, Orchestrators, Update supervisor" "the active, the healthy and the pinned definition are there, and none is pruned that something runs",
+    DefinitionsKept "SwarmKit, Orchestrators, Update supervisor" "the active and the healthy definition are there, and none is pruned that an instance runs",
     HealthTrue "Updatable LRPs, LRPDeployment" "a definition is healthy once an instance of it survived its monitor, and not later, or if everything goes back to it",
     RolloutSound "docs/model.md, Rollouts" "a rollout does only what follows from its policy and from what is so",
     AtMostTwo "SwarmKit, Orchestrators, Update supervisor" "an index has at most two live instances, evacuating ones counted",

@@ -120,9 +120,12 @@ fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
     let (active, definition) = (lrp.definition_id.clone(), lrp.definition.clone());
     let mut events = vec![desired::Event::Desired(Box::new(lrp))];
     let others = row.sizes.iter().filter(|(id, _)| **id != active);
-    events.extend(others.map(|(id, size)| desired::Event::DefinitionAdded {
-        definition_id: id.clone(),
-        definition: Arc::new(of_size(&definition, *size)),
+    events.extend(others.map(|(id, size)| {
+        let known = row.definitions.get(id).cloned();
+        desired::Event::DefinitionAdded {
+            definition_id: id.clone(),
+            definition: Arc::new(known.unwrap_or_else(|| of_size(&definition, *size))),
+        }
     }));
     let healthy = row.healthy_definition_id.clone();
     events.extend(healthy.map(|definition_id| desired::Event::HealthyChanged { definition_id }));
@@ -141,7 +144,7 @@ fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
     let mut events = vec![rollout::Event::Started {
         kind: rollout.kind,
         target: rollout.target.clone(),
-        rollback_to: rollout.rollback_to.clone(),
+        rollback_to: rollout.rollback_to.clone().filter(|id| row.sizes.contains_key(id)),
         total: rollout.total.saturating_sub(rollout.replaced),
         policy: Box::new(policy),
         reason: rollout.reason.clone().unwrap_or_default(),

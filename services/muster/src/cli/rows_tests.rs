@@ -6,7 +6,7 @@ use schemas::cell::Presence;
 use schemas::container::{Epoch, PortMapping};
 use schemas::definition::{Mode, Routes};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::query::{CellState, TaskState};
+use schemas::query::{CellState, ModificationTag, TaskState};
 use schemas::rank::Priority;
 use schemas::rollout::Kind;
 use schemas::{Indices, Timestamp};
@@ -47,6 +47,7 @@ pub(crate) fn running(index: u32) -> InstanceRow {
         attempts: None,
         definition_id: DefinitionId::new("web").unwrap(),
         since: ago(90),
+        modification_tag: ModificationTag { epoch: Epoch::default(), index: 1 },
     }
 }
 
@@ -140,7 +141,7 @@ pub(crate) fn process() -> LrpRow {
         healthy_definition_id: Some(DefinitionId::new("web").unwrap()),
         definition_ids: vec![DefinitionId::new("web").unwrap()],
         sizes: BTreeMap::new(),
-        definition: None,
+        definitions: BTreeMap::new(),
         policies: None,
         rollout: None,
         changed_at: ago(300),

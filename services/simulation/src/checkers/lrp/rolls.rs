@@ -504,8 +504,7 @@ impl Process {
     /// What holds of definitions, rollouts and indices after every decision.
     pub(super) fn rollouts_hold(&self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
         let Some(wanted) = &self.wanted else { return };
-        let back = wanted.rolling().and_then(|roll| roll.back.as_ref());
-        let needed = [Some(&wanted.active), wanted.healthy.as_ref(), back];
+        let needed = [Some(&wanted.active), wanted.healthy.as_ref()];
         let lost = needed.into_iter().flatten().find(|id| !self.definitions.contains_key(*id));
         notes
             .must(P::DefinitionsKept, lost.is_none(), || format!("{guid} needs {lost:?} and has it no more"));

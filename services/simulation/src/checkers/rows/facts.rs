@@ -14,7 +14,7 @@ use schemas::evaluation::{Evaluation, Status, Wait};
 use schemas::names::{
     CellId, ClusterId, DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
-use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
+use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, ModificationTag, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
@@ -64,6 +64,8 @@ pub(super) struct Process {
     pub(super) roll: Option<Roll>,
     pub(super) lrps: BTreeMap<Place, Lrp>,
     pub(super) twins: BTreeMap<Place, Twin>,
+    /// The version by which each place last changed.
+    pub(super) changed: BTreeMap<Place, u64>,
     pub(super) evaluations: Vec<Evaluation>,
     /// What it says of its history, in this life or the last one.
     pub(super) history: Option<u32>,
@@ -196,6 +198,11 @@ impl Process {
         own.into_iter().chain(other)
     }
 
+    /// The modification tag of a place.
+    pub(super) fn tag(&self, place: &Place) -> ModificationTag {
+        ModificationTag { epoch: self.epoch, index: self.changed.get(place).copied().unwrap_or_default() }
+    }
+
     /// Every place that has a record, in order.
     pub(super) fn places(&self) -> BTreeSet<&Place> {
         self.lrps.keys().chain(self.twins.keys()).collect()
@@ -274,6 +281,9 @@ impl Process {
     }
 
     fn actual(&mut self, event: &actual::Event, at: Timestamp) {
+        if !matches!(event, actual::Event::Entered { .. }) {
+            self.changed.extend(event.places().iter().map(|place| (place, self.version)));
+        }
         for place in event.places().iter() {
             let lrp = self.next(&place, event, at);
             match lrp {
@@ -347,6 +357,8 @@ impl Process {
     }
 
     fn evacuating(&mut self, event: &evacuating::Event, at: Timestamp) {
+        let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
+        self.changed.insert(place.clone(), self.version);
         match event {
             evacuating::Event::Set { place, by, net, .. } => {
                 let own = self.lrps.get(place).filter(|lrp| lrp.state == InstanceState::Running);
@@ -456,6 +468,7 @@ impl Facts {
             roll: None,
             lrps: BTreeMap::new(),
             twins: BTreeMap::new(),
+            changed: BTreeMap::new(),
             evaluations: vec![],
             history: None,
         });

@@ -76,7 +76,12 @@ pub(super) fn lrp(guid: &ProcessGuid, process: &Process, whole: bool) -> LrpRow 
         sizes: process.definitions.iter().map(|(id, what)| (id.clone(), takes(what))).collect(),
         policies: desired.filter(|_| whole).map(|desired| desired.policies.clone()),
         rollout: process.roll.as_ref().map(rollout),
-        definition: desired.filter(|_| whole).map(|desired| (*desired.definition).clone()),
+        definitions: process
+            .definitions
+            .iter()
+            .filter(|_| whole)
+            .map(|(id, definition)| (id.clone(), Definition::clone(definition)))
+            .collect(),
         changed_at: process.changed_at,
     }
 }
@@ -170,6 +175,7 @@ fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> In
         attempts: lrp.attempts,
         definition_id: place.definition_id.clone(),
         since: lrp.since,
+        modification_tag: process.tag(place),
     }
 }
 
@@ -196,6 +202,7 @@ fn of_twin(guid: &ProcessGuid, process: &Process, place: &Place, twin: &Twin) ->
         attempts: None,
         definition_id: place.definition_id.clone(),
         since: twin.since,
+        modification_tag: process.tag(place),
     }
 }
 
