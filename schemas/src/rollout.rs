@@ -629,7 +629,9 @@ impl Rollout {
     /// Keeps the content of the definition that a rollback needs when the process loses it.
     pub(crate) fn keep_pruned(&mut self, desired: &Desired, pruned: &[DefinitionId]) {
         let needed = self.under_way().and_then(|rollout| rollout.rollback_to.as_ref());
-        if let Some(definition) = needed.filter(|id| pruned.contains(id)).and_then(|id| desired.definition(id)) {
+        if let Some(definition) =
+            needed.filter(|id| pruned.contains(id)).and_then(|id| desired.definition(id))
+        {
             self.rollback_definition = Some(Arc::clone(definition));
         }
     }

@@ -46,6 +46,8 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Elected),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Alive),
+        Just(BusSubject::FoundingAsked),
+        Just(BusSubject::FoundingKnown),
         (any_caller(), select(&QueryVerb::ALL[..]))
             .prop_map(|(caller, verb)| BusSubject::Query(caller, verb)),
         (name(), any_caller(), select(&QueryVerb::ALL[..]))
@@ -65,6 +67,7 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
         BusSubject::Beat(role) => vec![BusPattern::Beats(*role)],
         BusSubject::Elected(_) => vec![BusPattern::Elected],
         BusSubject::Alive(_) => vec![BusPattern::Alive],
+        BusSubject::FoundingAsked | BusSubject::FoundingKnown => vec![],
         BusSubject::Query(..) => vec![BusPattern::Queries],
         BusSubject::QueryOf(bbs, ..) => vec![BusPattern::QueriesOf(bbs.clone())],
     }

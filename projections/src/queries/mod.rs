@@ -572,15 +572,8 @@ enum Field {
 }
 
 impl Field {
-    const EVERY: [Self; 7] = [
-        Self::Domain,
-        Self::Process,
-        Self::Processes,
-        Self::Cell,
-        Self::Index,
-        Self::All,
-        Self::Definitions,
-    ];
+    const EVERY: [Self; 7] =
+        [Self::Domain, Self::Process, Self::Processes, Self::Cell, Self::Index, Self::All, Self::Definitions];
 
     const fn name(self) -> &'static str {
         match self {

@@ -145,7 +145,6 @@ fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
         priority: Priority::new(priority).unwrap(),
         size: Resources { memory_mb, ..Resources::default() },
         since: NOW,
-        modification_tag: ModificationTag { epoch: Epoch(NOW), index: 1 },
     }
 }
 
@@ -376,6 +375,7 @@ fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
         attempts: None,
         definition_id: DefinitionId::new(definition).unwrap(),
         since: NOW,
+        modification_tag: ModificationTag { epoch: Epoch(NOW), index: 1 },
     }
 }
 

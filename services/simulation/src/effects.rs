@@ -18,6 +18,8 @@ use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
 use super::records::Append;
 
+/// How long the preparation of containers takes.
+const PREPARATION: Duration = Duration::from_micros(100);
 /// How often somebody beats, in thousandths, who does it all the time.
 const STORM: u64 = 900;
 
@@ -256,8 +258,7 @@ impl Cluster {
 
     fn prepare_containers(&mut self, me: Life, cell: usize, recipes: &[Recipe]) {
         let results = recipes.iter().map(|recipe| (recipe.instance_guid, self.prepare(cell))).collect();
-        let at = self.delay();
-        self.schedule_for(at, me, NodeEvent::Prepared(results));
+        self.schedule_for(self.now + PREPARATION, me, NodeEvent::Prepared(results));
     }
 
     fn prepare(&mut self, cell: usize) -> Result<(), rep::Unprepared> {

@@ -26,6 +26,7 @@ use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal, Timestamp};
 use secrets::Keys;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -296,10 +297,7 @@ async fn run_machine(
         // Nobody else answers: its machine refuses each.
         inbox::listen_to_commands(&driver, &driver.ends).await?;
     }
-    let follower = tokio::spawn(Arc::clone(&driver).follow());
-    let watching = tokio::spawn(Arc::clone(&driver).watch_connection());
-    let settling = tokio::spawn(Arc::clone(&driver).settle());
-    let comparing = tokio::spawn(Arc::clone(&driver).read_server_clock());
+    let mut tasks = spawn_tasks(&driver);
     answer_beside(&driver, refused, (fed, folded));
     let watch = Arc::clone(&driver.watch);
     watch.drives(&driver);
@@ -315,11 +313,18 @@ async fn run_machine(
     if let Some(beat) = machine.last_beat() {
         driver.beats.step_down(&driver.services, &beat).await;
     }
-    follower.abort();
-    watching.abort();
-    settling.abort();
-    comparing.abort();
+    tasks.abort_all();
     end(&driver, machine, known, stop).await
+}
+
+/// Spawns what runs beside the machine for as long as it does.
+fn spawn_tasks(driver: &Arc<Driver>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Arc::clone(driver).follow());
+    tasks.spawn(Arc::clone(driver).watch_connection());
+    tasks.spawn(Arc::clone(driver).settle());
+    tasks.spawn(Arc::clone(driver).read_server_clock());
+    tasks
 }
 
 /// Ends what a machine was driven by; true: another one may go on.

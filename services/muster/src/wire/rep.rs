@@ -134,7 +134,7 @@ pub(crate) async fn run(
                 tracing::warn!(cell = %driver.cell, "this rep may not speak for its cell: it does nothing, and asks again");
             }
             End::Accepted => {
-                tracing::warn!(cell = %driver.cell, "this rep goes on with the log as it is now")
+                tracing::warn!(cell = %driver.cell, "this rep goes on with the log as it is now");
             }
             end @ (End::Stopped | End::Evacuated) => return Ok(end),
         }
@@ -279,7 +279,7 @@ impl Driver {
             match (why, before) {
                 (Some(why), before) if before.is_none() => tracing::error!("{why}"),
                 (None, Some(_)) => {
-                    tracing::info!(cell = %self.cell, "the log is again the one that this rep knows")
+                    tracing::info!(cell = %self.cell, "the log is again the one that this rep knows");
                 }
                 (Some(_) | None, Some(_) | None) => {}
             }

@@ -54,7 +54,7 @@ fn works(muster: &Muster, place: &Place, count: u32) {
     muster.ok("domain refresh shop --ttl 1h");
     let periodic = "periodic_guid = \"tick\"\ndomain = \"shop\"\ncron = \"* * * * *\"\nmemory_mb = 8\n\
                     action.run = { path = \"true\" }\n";
-    let file = place.file("tick.toml", periodic.to_owned());
+    let file = place.file("tick.toml", periodic);
     muster.ok(&format!("periodic apply {}", file.display()));
 }
 

@@ -22,12 +22,11 @@ pub(crate) fn at(millis: u64) -> Timestamp {
 pub(crate) fn step_prepared(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
     let mut done = vec![];
     for effect in rep.step(now, input) {
-        match effect {
-            Effect::Prepare(recipes) => {
-                let ready = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
-                done.extend(rep.step(now, Input::Prepared(ready)));
-            }
-            effect => done.push(effect),
+        if let Effect::Prepare(recipes) = effect {
+            let ready = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
+            done.extend(rep.step(now, Input::Prepared(ready)));
+        } else {
+            done.push(effect);
         }
     }
     done
