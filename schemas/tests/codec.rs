@@ -252,7 +252,7 @@ fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> 
 }
 
 /// The schema's number, and the length and the checksum of every message as postcard.
-const PINNED: (u64, usize, u64) = (4, 6_949, 0x123a_6aeb_90a2_916b);
+const PINNED: (u64, usize, u64) = (4, 6_950, 0xa948_9624_405c_3d81);
 
 #[test]
 fn every_message_travels_and_looks_as_its_schema_says() {

@@ -500,7 +500,7 @@ fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
     let nothing = stamp(world.now, 0).cause();
     let slots = |world: &World| {
         let slots = world.process.as_ref().map(|process| process.slots.clone()).unwrap_or_default();
-        slots.iter().map(|slot| Slot { cause: nothing, ..slot.clone() }).collect::<Vec<_>>()
+        slots.iter().map(|slot| Slot { cause: nothing, version: 0, ..slot.clone() }).collect::<Vec<_>>()
     };
     assert_eq!(slots(&together), slots(&apart), "{command:#?} made {events:#?}");
 }

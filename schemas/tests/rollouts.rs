@@ -155,9 +155,11 @@ fn definition_without_instances_is_pruned_during_a_later_rollout_and_a_rollback_
         }),
     );
     stage.update("id2", Behaviour::Works);
+    stage.settle();
     stage.pass(20);
     assert_eq!(stage.running(), on("id2", 0..2).union(&on("id1", 2..5)).cloned().collect());
     stage.update("id3", Behaviour::FailsFrom(2));
+    stage.settle();
     stage.pass(20);
     assert_eq!(stage.running(), on("id3", 0..2).union(&on("id1", 2..5)).cloned().collect());
     assert_eq!((stage.definitions(), stage.status()), (vec!["id1", "id3"], "updating"));

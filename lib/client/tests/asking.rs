@@ -11,7 +11,7 @@ use client::{Client, Error, Only, Whose};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::names::{CellId, ClientName, ClusterId, Domain, EntryId, ProcessGuid, RequestId};
 use schemas::query::{EventsPage, ReadEntry, RecordedEntry};
-use schemas::{Code, Entry, Position};
+use schemas::{Code, Entry, Position, Timestamp};
 use serde_json::{Value, json};
 
 /// What the other side does with one question.
@@ -140,7 +140,7 @@ async fn what_is_not_found_is_looked_for_again_by_who_has_seen_the_end_of_the_lo
     }
     let asked = asked.lock().unwrap();
     let subjects: Vec<&str> =
-        asked.iter().map(|(subject, _)| subject.rsplit_once("query.").unwrap().1).collect();
+        asked.iter().map(|(subject, _)| subject.rsplit_once("query.client.shop.ci.").unwrap().1).collect();
     assert_eq!(subjects, ["lrp.show", "events.read", "lrp.show", "lrp.show", "events.read"]);
     let at_least: Vec<&Value> = [0, 2, 3].map(|at| &asked[at].1["at_least"]).to_vec();
     assert_eq!(at_least, [&json!(null), &json!(7), &json!(7)]);
@@ -148,7 +148,8 @@ async fn what_is_not_found_is_looked_for_again_by_who_has_seen_the_end_of_the_lo
 
 #[tokio::test(start_paused = true)]
 async fn a_list_has_all_pages_and_sees_what_was_written() {
-    let row = |name: &str| json!({"domain": name, "fresh": true, "refreshed_at": 1, "expires_at": null});
+    let row =
+        |name: &str| json!({"domain": name, "fresh": true, "refreshed_at": Timestamp(1), "expires_at": null});
     let page =
         |name: &str, next: Value| Does::Answers(json!({"position": 9, "rows": [row(name)], "next": next}));
     let (client, asked) = client(vec![done(8), page("a", json!("a")), page("b", json!(null))]).await;

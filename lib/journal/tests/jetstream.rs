@@ -253,7 +253,7 @@ async fn a_stream_that_could_lose_or_rewrite_history_is_refused() {
     context.delete_stream(STREAM).await.unwrap();
     let wanted = StreamSettings { create: false, ..StreamSettings::default() };
     let error = open(&settings, &wanted).await.unwrap_err();
-    assert!(error.to_string().contains("there is no stream MUSTER"), "{error}");
+    assert!(error.to_string().contains("the stream MUSTER does not exist"), "{error}");
 }
 
 async fn started(folder: &Path, lines: &str) -> (NatsServer, Settings) {

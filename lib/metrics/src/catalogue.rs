@@ -117,16 +117,18 @@ pub static CELL_HEARTBEATS_MISSED: Family = gauge(
 .of_cell();
 /// The clock of a BBS against those of others.
 pub static CLOCK_OFFSET: Family = gauge(
-    "muster_clock_offset_seconds",
+    "muster_clock_offset",
     BBS,
-    "Seconds by which the clock of this BBS is ahead of the median of all clocks; negative if it is behind",
-);
+    "Time by which the clock of this BBS is ahead of the median of all clocks; negative if it is behind",
+)
+.in_unit(Unit::Seconds);
 /// The log against the clocks.
 pub static LOG_AHEAD: Family = gauge(
-    "muster_log_ahead_seconds",
+    "muster_log_ahead",
     BBS,
-    "Seconds by which the latest decision in the log is ahead of the clocks, if those are more than 5; else 0",
-);
+    "Time by which the latest decision in the log is ahead of the clocks, if that is more than 5 s; else 0",
+)
+.in_unit(Unit::Seconds);
 /// The guard against the loss of most cells.
 pub static MASS_LOSS_GUARD: Family = gauge(
     "muster_mass_loss_guard",

@@ -517,6 +517,8 @@ mod tests {
         ("dead-letters retry", Nothing),
         ("dead-letters skip 4", Nothing),
         ("events show 7", Nothing),
+        ("cluster found", Nothing),
+        ("cell accept-log c1", Nothing),
         ("secrets init k", Nothing),
         ("secrets rotate k", Nothing),
         ("secrets list k", Nothing),

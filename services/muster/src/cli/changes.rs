@@ -20,7 +20,7 @@ use super::output::{Look, Output};
 use super::words::one_line;
 
 /// What changes whenever anything does, and says nothing more: not for people.
-const BOOKKEEPING: [&str; 4] = ["version", "last_decision", "changed_at", "since"];
+const BOOKKEEPING: [&str; 5] = ["version", "last_decision", "changed_at", "since", "modification_tag.index"];
 /// Fields that are told of one object to people, and the longest value, in characters.
 const FIELDS: usize = 12;
 const LONGEST: usize = 60;
@@ -312,7 +312,7 @@ mod tests {
     fn between() -> Between {
         let lrp = |instances: u32, version: u32| {
             json!({"process_guid": "web", "instances": instances, "version": version,
-                   "definition": {"memory_mb": 64}, "changed_to_at": 1_800_000_000_000_000_000_u64})
+                   "definition": {"memory_mb": 64}, "changed_to_at": "2027-01-15T08:00:00.000000000Z"})
         };
         let before = rows(&[
             (Noun::Lrp, "web", lrp(2, 1)),

@@ -455,7 +455,7 @@ fn a_wrong_command_line_is_told_what_is_valid() {
     let (unknown, mixed) = (file("unknown.toml", "zoen = \"z1\""), file("mixed.toml", "nats = {a = 1}"));
     let folder = place.path().display().to_string();
     let cases: &[(i32, &[&str], &[&str])] = &[
-        (2, &["bbs", "--shards", "0"], &["invalid number \"0\": expected 1 to 1024"]),
+        (2, &["cluster", "found", "--shards", "0"], &["invalid number \"0\": expected 1 to 1024"]),
         (
             2,
             &["bbs", "--callback-allow", "a/b"],

@@ -292,7 +292,7 @@ fn what_runs_is_changed(place: &Place, muster: &Muster) {
         (&"new".into(), &2.into(), &2.into())
     );
     assert_eq!(row["routes"]["my-router"], r#"[{"port":1}]"#);
-    assert_eq!(row["definition"]["memory_mb"], 8);
+    assert_eq!(row["definitions"][row["definition_id"].as_str().unwrap()]["memory_mb"], 8);
     assert_eq!(guids(&muster.runs("web", 2)), before, "an update restarts nothing");
     let version = row["version"].as_u64().unwrap();
 

@@ -39,7 +39,7 @@ fn only_what_was_planned_is_applied() {
     let both =
         place.file("both.toml", format!("[[lrp]]\n{}[[lrp]]\n{}", sleeper("web", 1), sleeper("api", 1)));
     let both = both.display().to_string();
-    let new = planned(muster, 1, "lrp", &both);
+    let new = planned(muster, 13, "lrp", &both);
     let before = entries(muster);
     muster
         .exits(1, &format!("lrp apply {both} --if-position {}", new + 1_000))
@@ -50,7 +50,7 @@ fn only_what_was_planned_is_applied() {
     // Somebody else changes one of them after the plan: neither is touched.
     let larger = place.file("larger.toml", std::fs::read_to_string(&both).unwrap().replace("= 8", "= 9"));
     let larger = larger.display().to_string();
-    let plan = planned(muster, 1, "lrp", &larger);
+    let plan = planned(muster, 13, "lrp", &larger);
     muster.ok("lrp scale api=2");
     let before = entries(muster);
     let refused = muster.exits(4, &format!("lrp apply {larger} --if-position {plan} -o json")).refusal();
@@ -66,7 +66,7 @@ fn only_what_was_planned_is_applied() {
 
     // The one that somebody planned anew, and asks for twice: it happens once.
     let web = place.file("web.toml", sleeper("web", 1).replace("= 8", "= 9")).display().to_string();
-    let plan = planned(muster, 1, "lrp", &web);
+    let plan = planned(muster, 13, "lrp", &web);
     let line = format!("lrp apply {web} --if-position {plan} --request-id mine");
     muster.ok(&line).tells(&["process web updated to "]);
     let before = entries(muster);
@@ -93,7 +93,7 @@ fn a_plan_of_tasks_names_cells_and_what_is_missing() {
     let plan = muster.exits(13, &format!("task plan {small} -o json")).json();
     assert_eq!((&plan["changes"], &plan["fits"]), (&json!(true), &json!(true)), "{plan}");
     let cell = plan["tasks"][0]["fate"]["runs"]["cell_id"].as_str().unwrap();
-    let position = planned(muster, 1, "task", &small);
+    let position = planned(muster, 13, "task", &small);
 
     let large = task(&place, "large", 100_000_000, "");
     let large_plan = muster.exits(6, &format!("task plan {large} -o json")).json();

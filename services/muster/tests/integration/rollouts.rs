@@ -90,6 +90,7 @@ fn an_update_rolls_and_no_index_is_ever_without_a_running_instance() {
     let place = Place::new();
     let (dev, before) = first(&place);
     let muster = &dev.muster;
+    let first_desired = muster.json("lrp show web")["last_decision"].clone();
     a_definition_that_is_named_is_not_renamed(&place, muster);
     let v2 = file(&place, "v2", RUNS, "");
     muster
@@ -130,16 +131,18 @@ fn an_update_rolls_and_no_index_is_ever_without_a_running_instance() {
     always_running(muster, 3);
 
     the_same_again_changes_nothing(muster, &v2, &after);
-    a_rollout_that_is_over_is_undone(muster, row["definition_id"].as_str().unwrap());
+    a_rollout_that_is_over_is_undone(muster, row["definition_id"].as_str().unwrap(), &first_desired);
     dev.end(&place);
 }
 
-fn a_rollout_that_is_over_is_undone(muster: &Muster, v2: &str) {
+fn a_rollout_that_is_over_is_undone(muster: &Muster, v2: &str, first_desired: &Value) {
     muster.ok("lrp rollback web").tells(&["process web rolled back to web: 3 instances running"]);
     assert_eq!(muster.json("lrp show web")["definition_id"], "web");
     let back = muster.json(&format!("lrp rollback web --to {v2}"));
     assert_eq!((&back["did"], &back["definition_id"]), (&"rolled back".into(), &v2.into()), "{back}");
-    muster.ok("lrp rollback web --to 2 --no-wait").tells(&["process web rolled back to web"]);
+    muster
+        .ok(&format!("lrp rollback web --to {first_desired} --no-wait"))
+        .tells(&["process web rolled back to web"]);
     muster.exits(3, "lrp rollback web --to nothing").tells(&["the log has "]);
 }
 
@@ -416,6 +419,10 @@ fn a_rebalance_evens_out_and_does_nothing_where_all_is_even() {
     muster.ok("cell evacuate c3 --wait");
     muster.runs("web", 6);
     muster.ok("cell uncordon c3");
+    eventually("the evacuated cell is back", || {
+        let row = muster.try_json("cell show c3")?;
+        so(row["state"] == "PRESENT", || row.to_string())
+    });
     let on = |cell: &str| {
         let rows = muster.runs("web", 6);
         rows.iter().filter(|row| row["cell_id"] == cell).count()

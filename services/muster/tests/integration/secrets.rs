@@ -108,10 +108,15 @@ fn runs_with(muster: &Muster, sums: [&str; 2]) -> Value {
     })
 }
 
+/// The active definition in the row of a process.
+fn active(row: &Value) -> &Value {
+    &row["definitions"][row["definition_id"].as_str().unwrap()]
+}
+
 /// The key with which the token of the process is sealed.
 fn key_of(muster: &Muster) -> String {
     let row = muster.json("lrp show web");
-    let variables = row["definition"]["environment_variables"].as_array().unwrap().clone();
+    let variables = active(&row)["environment_variables"].as_array().unwrap().clone();
     let token = variables.iter().find(|one| one["name"] == "TOKEN").unwrap_or_else(|| panic!("{row:#}"));
     token["value"]["sealed"]["key"].as_str().unwrap_or_else(|| panic!("{row:#}")).to_owned()
 }
@@ -209,7 +214,7 @@ fn owners_are_called(place: &Place, given: &Place, muster: &Muster) {
 /// A sealed value that is copied into something else, or changed, is refused.
 fn what_is_sealed_opens_nowhere_else(given: &Place, muster: &Muster) {
     let row = muster.json("lrp show web");
-    let sealed = row["definition"]["environment_variables"][1]["value"].clone();
+    let sealed = active(&row)["environment_variables"][1]["value"].clone();
     let refused = |guid: &str, name: &str, value: &Value| {
         let spec = json!({"process_guid": guid, "domain": "shop", "action": {"run": {"path": "true"}},
             "env": [{"name": name, "value": value}]});

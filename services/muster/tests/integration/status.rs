@@ -95,7 +95,11 @@ fn a_service_that_is_behind_is_shown_so_and_forged_ones_push_out_nobody() {
     let alive = |id: &str, role: &str, position: u64| {
         let program = json!({"host": "elsewhere", "pid": 7, "version": "0.0.9"});
         let standing = json!({"position": position, "term": 1, "leads": false});
-        json!({"id": id, "role": role, "program": program, "standing": standing}).to_string()
+        json!({
+            "id": id, "role": role, "program": program, "standing": standing,
+            "clock": "2026-10-02T14:00:00Z", "may_lead": true,
+        })
+        .to_string()
     };
     let found = eventually("who is behind is shown", || {
         plain.publish("muster.alive.bbs", "", alive("slow", "bbs", 1).as_bytes());
