@@ -31,7 +31,7 @@ use super::story::Seen;
 /// When every run starts.
 pub const START: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 /// More steps than any run takes that becomes quiet.
-const STEPS: u64 = 1_000_000;
+const STEPS: u64 = 2_000_000;
 /// More than happens at one moment where nothing goes round in circles.
 const AT_ONCE: u64 = 10_000;
 /// The longest story that is kept, in lines.

@@ -238,7 +238,7 @@ async fn unconfirmed(key: &str, global: &Global) -> Failure {
 struct Users {
     /// What is desired with a secret that is sealed with it.
     certain: Vec<String>,
-    /// What keeps earlier definitions, which no row shows and which may be sealed with it.
+    /// Processes whose rollout keeps a definition for its rollback, which no row shows and which may be sealed with it.
     possible: Vec<String>,
 }
 
@@ -259,9 +259,10 @@ async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
     let mut users = Users::default();
     for row in client.lrps_with_definitions(&all).await?.rows {
         let name = format!("process {}", row.process_guid);
-        let earlier = row.definition_ids.len().saturating_sub(1);
-        if !users.look(key, name.clone(), &row)? && earlier > 0 {
-            let keeps = count(earlier as u64, "other definition");
+        let rollout = row.rollout.as_ref().filter(|rollout| !rollout.is_over());
+        let kept = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
+        if !users.look(key, name.clone(), &row)? && kept.is_some_and(|id| !row.definitions.contains_key(id)) {
+            let keeps = count(1, "other definition");
             users.possible.push(format!("{name} keeps {keeps}, which may be sealed with it"));
         }
     }

@@ -183,7 +183,7 @@ fn a_cell_is_evacuated_taken_back_and_forgotten() {
 
     // With another cell everything moves, and the rep leaves with an exit status of its own.
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 2000\n\
-         action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; while :; do sleep 1; done\"] }\n";
+         action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; exec sleep 100000\"] }\n";
     let file = cluster.place.file("stubborn.toml", stubborn);
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
     cluster.add("rep-c2");
@@ -195,7 +195,7 @@ fn a_cell_is_evacuated_taken_back_and_forgotten() {
     assert_eq!(rep.wait().code(), Some(10));
     let cell = cluster.muster().json("cell show c1");
     assert_eq!((&cell["state"], &cell["gone"]), (&"ABSENT".into(), &"evacuated".into()));
-    cluster.settles(&[("web", 2)]);
+    cluster.settles(&[("stubborn", 1), ("web", 2)]);
     cluster.muster().ok("cell forget c1");
     cluster.muster().exits(3, "cell show c1");
 }

@@ -140,10 +140,10 @@ fn a_rollout_that_is_over_is_undone(muster: &Muster, v2: &str, first_desired: &V
     assert_eq!(muster.json("lrp show web")["definition_id"], "web");
     let back = muster.json(&format!("lrp rollback web --to {v2}"));
     assert_eq!((&back["did"], &back["definition_id"]), (&"rolled back".into(), &v2.into()), "{back}");
+    muster.exits(3, "lrp rollback web --to nothing").tells(&["the log has "]);
     muster
         .ok(&format!("lrp rollback web --to {first_desired} --no-wait"))
         .tells(&["process web rolled back to web"]);
-    muster.exits(3, "lrp rollback web --to nothing").tells(&["the log has "]);
 }
 
 /// A definition that the file itself names is called so, as over NATS: also like its process.
@@ -416,13 +416,16 @@ fn a_rebalance_evens_out_and_does_nothing_where_all_is_even() {
     muster.exits(3, "lrp rebalance other");
 
     muster.ok("lrp scale web=6");
-    muster.ok("cell evacuate c3 --wait");
-    muster.runs("web", 6);
-    muster.ok("cell uncordon c3");
-    eventually("the evacuated cell is back", || {
-        let row = muster.try_json("cell show c3")?;
-        so(row["state"] == "PRESENT", || row.to_string())
+    muster.ok("cell cordon c3");
+    for row in muster.runs("web", 6).iter().filter(|row| row["cell_id"] == "c3") {
+        muster.ok(&format!("instance stop web/{}", row["index"]));
+    }
+    eventually("the cordoned cell is empty", || {
+        let rows = muster.instances("web")?;
+        let elsewhere = |row: &&Value| row["state"] == "RUNNING" && row["cell_id"] != "c3";
+        so(rows.iter().filter(elsewhere).count() == 6, || format!("{rows:?}"))
     });
+    muster.ok("cell uncordon c3");
     let on = |cell: &str| {
         let rows = muster.runs("web", 6);
         rows.iter().filter(|row| row["cell_id"] == cell).count()
