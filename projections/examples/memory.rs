@@ -56,6 +56,7 @@ fn figures(world: &World) {
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
+        log: None,
         heard: BTreeMap::new(),
     };
     let picture = world.picture();

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use schemas::actual::State;
+use schemas::Timestamp;
+use schemas::actual::{Actual, State};
 use schemas::names::CellId;
 use schemas::process::Process;
 use schemas::query::CellState;
@@ -33,6 +34,8 @@ pub struct Figures {
     pub instances_extra: u64,
     /// Instances that no cell takes.
     pub instances_unplaced: u64,
+    /// Instances that have waited for placement for longer than [`WAITS_LONG`].
+    pub instances_waiting: u64,
     /// Tasks that no cell takes.
     pub tasks_unplaced: u64,
     /// Rollouts that are not over.
@@ -73,7 +76,7 @@ impl Figures {
     pub fn of(world: &World, observed: &Observed) -> Self {
         let mut figures = Self { counts: world.counts(), ..Self::default() };
         for process in world.processes_from(None) {
-            figures.take_process(process);
+            figures.take_process(process, observed.now);
         }
         figures.tasks_unplaced = count(world.tasks_from(None).filter(|task| is_unplaced(task)));
         let now = observed.now;
@@ -89,7 +92,7 @@ impl Figures {
         figures
     }
 
-    fn take_process(&mut self, process: &Process) {
+    fn take_process(&mut self, process: &Process, now: Timestamp) {
         let desired = process.desired.as_deref();
         let wanted = desired.map_or(0, |desired| u64::from(desired.instances));
         let (mut last, mut there, mut crashed) = (None, 0, false);
@@ -102,6 +105,7 @@ impl Figures {
             }
             if let Some(lrp) = &slot.actual {
                 self.instances_extra += u64::from(!is_wanted);
+                self.instances_waiting += u64::from(waits_long(lrp, now));
                 crashed |= matches!(lrp.state, State::Crashed { .. });
             }
         }
@@ -123,6 +127,17 @@ impl RolloutCounts {
             Phase::Rolling if !rollout.stalled.is_empty() => self.stalled += 1,
             Phase::Rolling => self.rolling += 1,
         }
+    }
+}
+
+/// How long an instance may wait for placement before that is worth knowing.
+pub(crate) const WAITS_LONG: Duration = Duration::from_mins(2);
+
+/// Returns `true` if an instance has been UNCLAIMED for longer than [`WAITS_LONG`], for whatever reason.
+pub(crate) fn waits_long(lrp: &Actual, now: Timestamp) -> bool {
+    match lrp.state {
+        State::Unclaimed { .. } => now.since(lrp.since) >= WAITS_LONG,
+        State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => false,
     }
 }
 

@@ -191,6 +191,8 @@ pub const SERVICES_SHOWN: usize = 64;
 pub const CLOCKS_SHOWN: usize = 10;
 /// Longest name of a host or of a version that a service may say, in bytes; a longer one is cut.
 pub const PROGRAM_BYTES: usize = 64;
+/// Longest reason of an append trouble that a BBS publishes, in bytes; a longer one is cut.
+pub const APPEND_REASON_BYTES: usize = 512;
 /// Instances and cells that a status names, the worst.
 pub const STATUS_NAMED: usize = 8;
 /// Most commands of one client, or of one operator, that may wait for an answer at once.

@@ -44,6 +44,7 @@ use crate::names::{
 use crate::placement::Explanation;
 use crate::preemption::Eviction;
 use crate::process;
+use crate::query::AppendTrouble;
 use crate::refusal::Refusal;
 use crate::resources::Resources;
 use crate::subject::Position;
@@ -561,4 +562,6 @@ pub struct Alive {
     pub clock: Timestamp,
     /// `false` for a BBS that only answers queries.
     pub may_lead: bool,
+    /// Trouble of a BBS with appending to the log, if it has any.
+    pub append_trouble: Option<AppendTrouble>,
 }

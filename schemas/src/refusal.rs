@@ -60,7 +60,8 @@ pub enum Code {
     Overloaded,
     /// The position that a cursor names is no longer held: list from the beginning.
     Expired,
-    /// The program asked can't do that now: it doesn't lead, or it is starting. Try again.
+    /// The program asked can't do that now: it doesn't lead, it is starting, or the log takes no entries. Try again with the same
+    /// request id; the message says whether nothing was stored or the outcome is unknown.
     Unavailable,
     /// The bytes are of another schema; say it again as JSON.
     Unreadable,

@@ -4,10 +4,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
+use der::{Decode, Reader, SliceReader, Tag, Tagged};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use schemas::Timestamp;
 use time::OffsetDateTime;
 
@@ -39,6 +43,52 @@ pub struct Made {
     pub certificate: String,
     /// The key, which is secret.
     pub key: String,
+}
+
+/// Why the expiry of a certificate is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpiryError {
+    /// The text has no certificate in PEM.
+    #[error("no certificate in PEM")]
+    Pem,
+    /// The certificate cannot be parsed.
+    #[error("the certificate cannot be parsed: {0}")]
+    Parse(String),
+}
+
+/// Returns when the first certificate of a PEM file expires.
+///
+/// # Errors
+/// It has no certificate that can be parsed.
+pub fn expiry(pem: &[u8]) -> Result<Timestamp, ExpiryError> {
+    let certificate = CertificateDer::from_pem_slice(pem).map_err(|_| ExpiryError::Pem)?;
+    let after_epoch = not_after(&certificate).map_err(|error| ExpiryError::Parse(error.to_string()))?;
+    Ok(Timestamp::from_millis(u64::try_from(after_epoch.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// The end of a certificate's validity (RFC 5280, section 4.1), after the Unix epoch.
+fn not_after(certificate: &[u8]) -> der::Result<Duration> {
+    let fields = |sequence: AnyRef<'_>| -> der::Result<Vec<u8>> {
+        sequence.tag().assert_eq(Tag::Sequence)?;
+        Ok(sequence.value().to_vec())
+    };
+    let certificate = fields(AnyRef::from_der(certificate)?)?;
+    let signed = fields(SliceReader::new(&certificate)?.decode()?)?;
+    let mut signed = SliceReader::new(&signed)?;
+    // The version may be missing. The serial number, the algorithm and the issuer follow.
+    if signed.decode::<AnyRef<'_>>()?.tag().is_context_specific() {
+        signed.decode::<AnyRef<'_>>()?;
+    }
+    signed.decode::<AnyRef<'_>>()?;
+    signed.decode::<AnyRef<'_>>()?;
+    let validity = fields(signed.decode()?)?;
+    let mut validity = SliceReader::new(&validity)?;
+    validity.decode::<AnyRef<'_>>()?;
+    let end: AnyRef<'_> = validity.decode()?;
+    if end.tag() == Tag::UtcTime {
+        return Ok(end.decode_as::<UtcTime>()?.to_unix_duration());
+    }
+    Ok(end.decode_as::<GeneralizedTime>()?.to_unix_duration())
 }
 
 /// Whom a certificate is for.
@@ -131,4 +181,20 @@ fn dated(mut params: CertificateParams, now: Timestamp) -> Result<CertificatePar
     params.not_before = at(now.seconds().saturating_sub(BEFORE.as_secs()))?;
     params.not_after = at(now.seconds() + VALID.as_secs())?;
     Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiry_of_a_certificate_is_read_from_its_pem() {
+        let now = Timestamp::from_millis(1_795_000_000_000);
+        let made = authority(now).unwrap();
+        assert_eq!(expiry(made.certificate.as_bytes()).unwrap(), now + VALID);
+        let with_key = [made.key.as_bytes(), made.certificate.as_bytes()].concat();
+        assert_eq!(expiry(&with_key).unwrap(), now + VALID, "the first certificate counts");
+        assert!(matches!(expiry(made.key.as_bytes()), Err(ExpiryError::Pem)));
+        assert!(matches!(expiry(b"hello"), Err(ExpiryError::Pem)));
+    }
 }

@@ -33,6 +33,8 @@ pub struct Settings {
     pub patience: Duration,
     /// Counts how often the server refuses a subject for want of permission. Several connections may count together.
     pub refused: Arc<AtomicU64>,
+    /// `true` if this connection tries what it may do: violations of permissions are then expected, and logged at level debug.
+    pub tries_rights: bool,
 }
 
 /// Who we say that we are. Secrets are files, so that they stand in no process list.
@@ -121,6 +123,7 @@ impl Settings {
             tls: Tls::default(),
             patience: Duration::from_secs(5),
             refused: Arc::default(),
+            tries_rights: false,
         }
     }
 
@@ -180,7 +183,7 @@ impl Settings {
         violations: Violations,
         made: watch::Sender<u64>,
     ) -> Result<ConnectOptions, ConnectError> {
-        let name = self.name.clone();
+        let (name, tries_rights) = (self.name.clone(), self.tries_rights);
         let options = ConnectOptions::new()
             .name(&self.name)
             .custom_inbox_prefix(&self.inbox)
@@ -191,7 +194,7 @@ impl Settings {
             .ping_interval(Duration::from_secs(10))
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(move |event| {
-                noted(&name, &event, &violations);
+                noted(&name, &event, &violations, tries_rights);
                 if matches!(event, Event::Connected) {
                     made.send_modify(|count| *count += 1);
                 }
@@ -388,7 +391,7 @@ static SLOW: LogLimit = LogLimit::new();
 static SERVER: LogLimit = LogLimit::new();
 
 /// Tells what happened to a connection.
-fn noted(name: &str, event: &Event, violations: &Violations) {
+fn noted(name: &str, event: &Event, violations: &Violations, tries_rights: bool) {
     match event {
         Event::Connected => tracing::info!(name, "connected to NATS"),
         Event::Disconnected => tracing::warn!(name, "disconnected from NATS"),
@@ -402,6 +405,10 @@ fn noted(name: &str, event: &Event, violations: &Violations) {
         Event::ServerError(error) => {
             if let Some((violation, text)) = Violation::of(error) {
                 violations.note(violation, text);
+                if tries_rights {
+                    tracing::debug!(name, %error, "the NATS server refuses a right that was tried");
+                    return;
+                }
             }
             SERVER.log(|| {
                 let error = brief(&error.to_string());
@@ -530,13 +537,14 @@ mod tests {
         let of_all = Arc::new(AtomicU64::new(0));
         let violations = Violations::new(Arc::clone(&of_all));
         let began = Instant::now();
-        let said =
-            |text: &str| noted("test", &Event::ServerError(ServerError::Other(text.into())), &violations);
+        let said = |text: &str| {
+            noted("test", &Event::ServerError(ServerError::Other(text.into())), &violations, false);
+        };
         said("Permissions Violation for Publish to \"muster.event.lrp.0\"");
         said("permissions Violation for Publish to \"muster.event.lrp.1\"");
         said("Permissions Violation for Subscription to \"a.>\"");
         said("Unknown Protocol Operation");
-        noted("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations);
+        noted("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations, false);
         let last = Some("Permissions Violation for Subscription to \"a.>\"".to_owned());
         assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
         assert_eq!(violations.lock().said.len(), 3);

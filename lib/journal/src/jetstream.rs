@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::examine;
+use super::facts::{self, Facts};
 pub(super) use super::jetstream_follower::Follower;
 use super::stream::{self, STREAM, StreamSettings};
 use super::{Append, AppendError, Durability, JournalError, Recorded};
@@ -52,6 +53,8 @@ struct Shared {
     /// Why the journal cannot be read, as its followers found out; `None` while they can read it.
     unreadable: Mutex<Option<String>>,
     history: History,
+    /// Monitoring addresses of the servers.
+    monitoring: Vec<String>,
     closing: CancellationToken,
 }
 
@@ -106,8 +109,28 @@ pub(super) enum Outcome {
     /// Another message of the subject is on its way through the cluster, or has just arrived: ask again.
     Busy(String),
     Unknown(String),
+    /// The server stored nothing, for a reason that may pass.
+    NotStored(String),
     Refused(String),
 }
+
+/// Error codes with which a server rejects a message before it stores anything, for a reason that may pass. The names are those of
+/// the errors in nats-server.
+const NOT_STORED: [(ErrorCode, &str); 9] = [
+    (ErrorCode::ACCOUNT_RESOURCES_EXCEEDED, "JSAccountResourcesExceededErr"),
+    (ErrorCode::INSUFFICIENT_RESOURCES, "JSInsufficientResourcesErr"),
+    (ErrorCode::MEMORY_RESOURCES_EXCEEDED, "JSMemoryResourcesExceededErr"),
+    (ErrorCode::STORAGE_RESOURCES_EXCEEDED, "JSStorageResourcesExceededErr"),
+    (ErrorCode::JETSTREAM_NOT_ENABLED, "JSNotEnabledErr"),
+    (ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT, "JSNotEnabledForAccountErr"),
+    (ErrorCode::STREAM_OFFLINE, "JSStreamOfflineErr"),
+    (ErrorCode::STREAM_OFFLINE_REASON, "JSStreamOfflineReasonErrF"),
+    (ErrorCode::STREAM_TOO_MANY_REQUESTS, "JSStreamTooManyRequests"),
+];
+
+/// Descriptions of `JSStreamStoreFailedF` that a server gives before it writes: a limit of the stream is reached. With another
+/// description the write itself failed, and the outcome is unknown.
+const LIMIT_REACHED: [&str; 2] = ["maximum bytes exceeded", "maximum messages exceeded"];
 
 impl JetStream {
     /// Opens the stream, or makes it, and checks it and the server.
@@ -140,7 +163,7 @@ impl JetStream {
             // Who makes no stream reads what others write.
             Durability::Unverified(_) | Durability::Volatile => {}
         }
-        Self::of(connection, &info, durability).await
+        Self::of(connection, &info, durability, settings.monitoring.clone()).await
     }
 
     /// Opens the stream to look at what it holds, whatever it is and has lost: nobody writes to it or goes on with it.
@@ -153,10 +176,15 @@ impl JetStream {
         let info = find(&connection, &context, &settings).await?;
         let direct = "allow_direct isn't set, and without it nothing is read".to_owned();
         refuse(&(!info.config.allow_direct).then_some(direct).into_iter().collect::<Vec<_>>())?;
-        Self::of(connection, &info, Durability::Unverified("it is only looked at".to_owned())).await
+        Self::of(connection, &info, Durability::Unverified("it is only looked at".to_owned()), vec![]).await
     }
 
-    async fn of(connection: Connection, info: &Info, durability: Durability) -> Result<Self, JournalError> {
+    async fn of(
+        connection: Connection,
+        info: &Info,
+        durability: Durability,
+        monitoring: Vec<String>,
+    ) -> Result<Self, JournalError> {
         let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
@@ -170,6 +198,7 @@ impl JetStream {
                 replicas,
                 unreadable,
                 history,
+                monitoring,
                 closing,
             }),
         })
@@ -183,9 +212,10 @@ impl JetStream {
         let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let Shared { durability, replicas, history, closing, .. } = &*self.shared;
+        let Shared { durability, replicas, history, monitoring, closing, .. } = &*self.shared;
         let (durability, replicas, closing) = (durability.clone(), *replicas, closing.clone());
-        let (unreadable, history) = (Mutex::default(), History::new(history.created.clone(), &connection));
+        let (monitoring, unreadable) = (monitoring.clone(), Mutex::default());
+        let history = History::new(history.created.clone(), &connection);
         Ok(Self {
             shared: Arc::new(Shared {
                 connection,
@@ -194,6 +224,7 @@ impl JetStream {
                 replicas,
                 unreadable,
                 history,
+                monitoring,
                 closing,
             }),
         })
@@ -217,6 +248,7 @@ impl JetStream {
                 Outcome::Stored(position) => Ok(position),
                 Outcome::Refused(why) => Err(AppendError::Refused(why)),
                 Outcome::Unknown(what) => Err(unknown(what)),
+                Outcome::NotStored(why) => Err(AppendError::NotStored(why)),
                 Outcome::Settle(what) => self.settle(&subject, &append, what).await,
                 Outcome::Busy(what) => match waits.next() {
                     Some(wait) => {
@@ -426,6 +458,18 @@ impl JetStream {
         Ok(Position(info.state.last_sequence))
     }
 
+    /// Returns the state of the stream, as its leader reports it.
+    pub(super) async fn facts(&self) -> Result<Facts, JournalError> {
+        self.open_still()?;
+        let info = self.shared.stream.get_info().await.map_err(facts::unavailable)?;
+        Ok(Facts::of(&info))
+    }
+
+    /// Monitoring addresses of the servers.
+    pub(super) fn monitoring(&self) -> &[String] {
+        &self.shared.monitoring
+    }
+
     pub(super) fn durability(&self) -> Durability {
         self.shared.durability.clone()
     }
@@ -537,15 +581,20 @@ pub(super) fn outcome(answer: &[u8]) -> Outcome {
         };
     };
     let busy = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT];
+    let text = error.to_string();
+    let at_limit = error.error_code() == ErrorCode::STREAM_STORE_FAILED
+        && LIMIT_REACHED.iter().any(|description| text.contains(description));
     let settled = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE, ErrorCode::STREAM_WRONG_LAST_MESSAGE_ID];
     if settled.contains(&error.error_code()) {
         Outcome::Settle(error.to_string())
     } else if busy.contains(&error.error_code()) {
         Outcome::Busy(error.to_string())
+    } else if at_limit || NOT_STORED.iter().any(|(code, _)| *code == error.error_code()) {
+        Outcome::NotStored(text)
     } else if error.code() >= 500 {
-        Outcome::Unknown(error.to_string())
+        Outcome::Unknown(text)
     } else {
-        Outcome::Refused(error.to_string())
+        Outcome::Refused(text)
     }
 }
 

@@ -137,7 +137,9 @@ async fn acknowledged(mut answers: Subscriber, entries: &[Recorded]) -> Result<O
                 return Err(JournalError::Damaged(what).into());
             }
             Outcome::Refused(why) => return Err(ImportError::Refused { position, why }),
-            Outcome::Settle(why) | Outcome::Busy(why) | Outcome::Unknown(why) => return Ok(Some(why)),
+            Outcome::Settle(why) | Outcome::Busy(why) | Outcome::Unknown(why) | Outcome::NotStored(why) => {
+                return Ok(Some(why));
+            }
         }
     }
     Ok(None)

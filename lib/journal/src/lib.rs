@@ -10,6 +10,7 @@
 //! | [`JetStream`] | as the server is configured; what could lose history is refused | a cluster |
 
 pub mod examine;
+mod facts;
 mod jetstream;
 mod jetstream_follower;
 mod jetstream_import;
@@ -29,6 +30,7 @@ use schemas::checksum::crc64;
 use schemas::names::EntryId;
 use schemas::{Position, Subject};
 
+pub use facts::{Facts, Replica};
 pub use jetstream::JetStream;
 pub use jetstream_read::entry_of_answer;
 pub use memory::Memory;
@@ -93,6 +95,10 @@ pub enum AppendError {
     /// **same** entry again: that answers its position if it was stored after all.
     #[error("unknown whether the entry was stored")]
     Unknown(#[source] JournalError),
+    /// The journal did not store it in this attempt, for a reason that may pass: its disk or a limit is full, for example.
+    /// An earlier attempt with another outcome may still be stored: read the subject's last entry to be sure.
+    #[error("the journal stored nothing: {0}")]
+    NotStored(String),
     /// The journal will never take it: too large, no permission, a stream that is configured otherwise.
     #[error("the journal refuses the entry: {0}")]
     Refused(String),
@@ -366,6 +372,26 @@ impl Journal {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(None),
             Self::JetStream(stream) => stream.server_time().await,
+        }
+    }
+
+    /// Asks the journal's leader for the state of its storage. `None` for a journal that has no server.
+    ///
+    /// # Errors
+    /// [`JournalError::Absent`] if the stream does not exist; [`JournalError::Unavailable`] if the server does not answer.
+    pub async fn facts(&self) -> Result<Option<Facts>, JournalError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
+            Self::JetStream(stream) => stream.facts().await.map(Some),
+        }
+    }
+
+    /// Asks the monitoring addresses of the servers why the journal does not take entries. Returns the first write error that
+    /// a server reports; `None` if no server reports one, or none has a monitoring address.
+    pub async fn write_error(&self) -> Option<String> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => None,
+            Self::JetStream(stream) => facts::write_error(stream.monitoring()).await,
         }
     }
 

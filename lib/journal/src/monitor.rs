@@ -14,13 +14,43 @@ use crate::limits::{MONITOR, MONITOR_BYTES};
 /// # Errors
 /// Nobody answers in time, or what is answered is not JSON.
 pub async fn get(url: &str, path: &str) -> io::Result<Value> {
+    let (status, body) = in_time(url, path).await?;
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(wrong(format!("{url}{path} answers {status:?}")));
+    }
+    parse(url, path, &body)
+}
+
+/// Asks the health endpoint of the server with the monitoring address `url`. The inner result is the server's answer: healthy, or
+/// why it is not.
+///
+/// # Errors
+/// Nobody answers in time, or what is answered is not the answer of a health endpoint.
+pub async fn health(url: &str) -> io::Result<Result<(), String>> {
+    let path = "/healthz";
+    let (_, body) = in_time(url, path).await?;
+    let answer = parse(url, path, &body)?;
+    let text = |field: &str| answer[field].as_str().map(str::to_owned);
+    match text("status") {
+        Some(status) if status == "ok" => Ok(Ok(())),
+        Some(status) => Ok(Err(text("error").unwrap_or(status))),
+        None => Err(wrong(format!("{url}{path} reports no status"))),
+    }
+}
+
+fn parse(url: &str, path: &str, body: &[u8]) -> io::Result<Value> {
+    serde_json::from_slice(body).map_err(|error| wrong(format!("{url}{path}: {error}")))
+}
+
+async fn in_time(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
     match timeout(MONITOR, ask(url, path)).await {
         Ok(answer) => answer,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{url} doesn't answer"))),
     }
 }
 
-async fn ask(url: &str, path: &str) -> io::Result<Value> {
+/// Sends one question and returns the status line and the body of the answer.
+async fn ask(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
     let host = url
         .strip_prefix("http://")
         .map(|rest| rest.trim_end_matches('/'))
@@ -32,10 +62,7 @@ async fn ask(url: &str, path: &str) -> io::Result<Value> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.ok_or_else(|| wrong(format!("{url} answers no HTTP")))?;
     let status = String::from_utf8_lossy(&answer[..end]).lines().next().unwrap_or_default().to_owned();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(wrong(format!("{url}{path} answers {status:?}")));
-    }
-    serde_json::from_slice(&answer[end + 4..]).map_err(|error| wrong(format!("{url}{path}: {error}")))
+    Ok((status, answer.split_off(end + 4)))
 }
 
 fn wrong(text: String) -> io::Error {

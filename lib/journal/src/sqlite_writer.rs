@@ -122,8 +122,7 @@ impl Writer {
         let (appends, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|queued| (queued.append, queued.answer)).unzip();
         let verdicts = self.commit(appends).await;
-        if let Err(error) = &verdicts {
-            tracing::error!(%error, "the embedded journal can't be written");
+        if verdicts.is_err() {
             self.tail = Tail::default();
         }
         for (n, answer) in answers.into_iter().enumerate() {
@@ -132,10 +131,7 @@ impl Writer {
                     Verdict::At(position) => Ok(position),
                     Verdict::Conflict => Err(AppendError::Conflict),
                 },
-                Err(error) => Err(AppendError::Unknown(JournalError::Unavailable {
-                    what: format!("writing the embedded journal: {error}"),
-                    source: None,
-                })),
+                Err(error) => Err(not_written(error)),
             };
             // Whoever appended may be gone; the entry stands all the same.
             drop(answer.send(told));
@@ -241,6 +237,21 @@ impl Writer {
             Some(_) | None => Verdict::Conflict,
         })
     }
+}
+
+/// Primary result codes of `SQLite` with which a transaction is rolled back and nothing is stored.
+const ROLLED_BACK: [(u32, &str); 2] = [(8, "SQLITE_READONLY"), (13, "SQLITE_FULL")];
+
+/// Sorts an error of the transaction.
+fn not_written(error: &sqlx::Error) -> AppendError {
+    let what = format!("the embedded journal can't be written: {error}");
+    let code = error.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
+    // The low byte of an extended result code is the primary one.
+    let is_rolled_back = |code: u32| ROLLED_BACK.iter().any(|(primary, _)| *primary == code & 0xff);
+    if code.is_some_and(is_rolled_back) {
+        return AppendError::NotStored(what);
+    }
+    AppendError::Unknown(JournalError::Unavailable { what, source: None })
 }
 
 /// One statement is one transaction.

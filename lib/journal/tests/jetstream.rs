@@ -48,7 +48,9 @@ fn writer(
                 match journal.append(append).await {
                     Ok(position) => break position,
                     Err(AppendError::Unknown(_)) => sleep(Duration::from_millis(20)).await,
-                    Err(error @ (AppendError::Conflict | AppendError::Refused(_))) => panic!("{error:?}"),
+                    Err(
+                        error @ (AppendError::Conflict | AppendError::NotStored(_) | AppendError::Refused(_)),
+                    ) => panic!("{error:?}"),
                 }
             };
             stored.push((expected, entry));

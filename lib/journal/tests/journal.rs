@@ -187,7 +187,11 @@ async fn of_two_writers_one_wins_every_position() {
                             let seen = journal.last(&subject).await.unwrap();
                             last = seen.map(|entry| entry.position).unwrap_or_default();
                         }
-                        Err(error @ (AppendError::Unknown(_) | AppendError::Refused(_))) => {
+                        Err(
+                            error @ (AppendError::Unknown(_)
+                            | AppendError::NotStored(_)
+                            | AppendError::Refused(_)),
+                        ) => {
                             panic!("{error:?}")
                         }
                     }

@@ -165,7 +165,9 @@ fn writer(journal: Journal, shard: u16, stop: Arc<AtomicBool>) -> JoinHandle<Vec
                 match journal.append(append).await {
                     Ok(position) => break position,
                     Err(AppendError::Unknown(_)) => sleep(Duration::from_millis(20)).await,
-                    Err(error @ (AppendError::Conflict | AppendError::Refused(_))) => panic!("{error:?}"),
+                    Err(
+                        error @ (AppendError::Conflict | AppendError::NotStored(_) | AppendError::Refused(_)),
+                    ) => panic!("{error:?}"),
                 }
             };
             all.push((expected, entry, crc32c(&bytes)));

@@ -16,6 +16,13 @@ pub static READY: Family =
 /// Whether there is a connection.
 pub static CONNECTED: Family =
     gauge("muster_connected", ALL, "Whether there is a connection to a NATS server: 1 or 0");
+/// When the certificate expires.
+pub static CERTIFICATE: Family = gauge(
+    "muster_certificate_expires_in",
+    ALL,
+    "Time until the TLS certificate that the service shows to the NATS server expires; missing if it shows none",
+)
+.in_unit(Unit::Seconds);
 /// What the server refused.
 pub static VIOLATIONS: Family = counter(
     "muster_permission_violations",
@@ -58,6 +65,12 @@ pub static INSTANCES_EXTRA: Family =
 /// Instances without a place.
 pub static INSTANCES_UNPLACED: Family =
     gauge("muster_instances_unplaced", BBS, "Instances that no cell takes");
+/// Instances that wait long.
+pub static INSTANCES_WAITING: Family = gauge(
+    "muster_instances_waiting",
+    BBS,
+    "Instances that have waited for placement for 2 minutes or longer, for whatever reason",
+);
 /// Evacuating twins.
 pub static INSTANCES_EVACUATING: Family =
     gauge("muster_instances_evacuating", BBS, "Instances that run on while they are replaced elsewhere");
@@ -154,9 +167,30 @@ pub static APPEND: Family =
 pub static APPENDS: Family = counter(
     "muster_appends",
     BBS,
-    "Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused",
+    "Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused (never stored), not_stored (a limit or a disk is full)",
 )
 .by(&["outcome"]);
+/// Whether appends fail.
+pub static APPENDS_FAIL: Family = gauge(
+    "muster_appends_failing",
+    BBS,
+    "Whether the log takes no entries, as muster status reports it: 1 or 0",
+);
+/// Replicas of the log.
+pub static LOG_REPLICAS: Family =
+    gauge("muster_log_replicas", BBS, "NATS servers that should hold every entry of the log");
+/// Replicas of the log that are in sync.
+pub static LOG_REPLICAS_IN_SYNC: Family =
+    gauge("muster_log_replicas_in_sync", BBS, "NATS servers that hold every entry of the log");
+/// Entries of the log.
+pub static LOG_ENTRIES: Family = gauge("muster_log_entries", BBS, "Entries in the stream of the log");
+/// Size of the log.
+pub static LOG_SIZE: Family =
+    gauge("muster_log_size", BBS, "Size of the stream of the log, uncompressed").in_unit(Unit::Bytes);
+/// Limit of the log.
+pub static LOG_LIMIT: Family =
+    gauge("muster_log_limit", BBS, "Limit of the stream of the log (max_bytes); 0 if it has none")
+        .in_unit(Unit::Bytes);
 /// Commands.
 pub static COMMAND: Family = histogram(
     "muster_command",
@@ -283,6 +317,7 @@ pub static CATALOGUE: &[&Family] = &[
     &BUILD,
     &READY,
     &CONNECTED,
+    &CERTIFICATE,
     &VIOLATIONS,
     &LEADER,
     &POSITION,
@@ -295,6 +330,7 @@ pub static CATALOGUE: &[&Family] = &[
     &INSTANCES_MISSING,
     &INSTANCES_EXTRA,
     &INSTANCES_UNPLACED,
+    &INSTANCES_WAITING,
     &INSTANCES_EVACUATING,
     &TASKS,
     &TASKS_UNPLACED,
@@ -317,6 +353,12 @@ pub static CATALOGUE: &[&Family] = &[
     &CONVERGENCE,
     &APPEND,
     &APPENDS,
+    &APPENDS_FAIL,
+    &LOG_REPLICAS,
+    &LOG_REPLICAS_IN_SYNC,
+    &LOG_ENTRIES,
+    &LOG_SIZE,
+    &LOG_LIMIT,
     &COMMAND,
     &REFUSALS,
     &COMMANDS_WAITING,

@@ -41,6 +41,7 @@ pub trait Source: Send + Sync + 'static {
 pub struct Page {
     version: &'static str,
     sources: Arc<Mutex<Vec<Arc<dyn Source>>>>,
+    of_program: Arc<dyn Fn() -> Vec<Sample> + Send + Sync>,
 }
 
 impl fmt::Debug for Page {
@@ -60,7 +61,13 @@ impl Page {
     /// A page of a program of this version. Nobody tells anything yet.
     #[must_use]
     pub fn new(version: &'static str) -> Self {
-        Self { version, sources: Arc::default() }
+        Self { version, sources: Arc::default(), of_program: Arc::new(Vec::new) }
+    }
+
+    /// The same page, with samples of the program that are added to each of its services.
+    #[must_use]
+    pub fn with(self, of_program: impl Fn() -> Vec<Sample> + Send + Sync + 'static) -> Self {
+        Self { of_program: Arc::new(of_program), ..self }
     }
 
     /// Has a service tell how it is from now on.
@@ -96,10 +103,12 @@ impl Page {
     pub async fn text(&self) -> String {
         let mut told = Told::default();
         let build = BUILD.is(vec![("version", self.version.to_owned())], 1_u64);
+        let of_program = (self.of_program)();
         for source in self.sources() {
             told.services.push(source.service());
             let ready = source.lacks().await.is_empty();
-            for sample in source.tell().await.into_iter().chain([READY.says(ready), build.clone()]) {
+            let own = [READY.says(ready), build.clone()];
+            for sample in source.tell().await.into_iter().chain(own).chain(of_program.clone()) {
                 told.take(&*source, sample);
             }
         }

@@ -19,7 +19,7 @@ use schemas::names::{
 use schemas::process::{Process, Slot};
 use schemas::query::{
     AsOf, CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
-    InstanceRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
+    InstanceRow, LogRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
 };
 use schemas::sight::Sight;
 use schemas::task::Task;
@@ -53,6 +53,8 @@ pub struct Observed {
     pub history_limit: u32,
     /// How often somebody asked of an evaluation what its status doesn't allow, since it started.
     pub refused_transitions: u64,
+    /// The stream that holds the log; `None` if it is not a stream or was not read yet.
+    pub log: Option<LogRow>,
     /// How long ago each cell was heard; those of which it heard nothing yet are missing.
     pub heard: BTreeMap<CellId, Duration>,
 }
@@ -70,6 +72,7 @@ impl Observed {
             services: Services::default(),
             history_limit: self.history_limit,
             refused_transitions: 0,
+            log: None,
             heard: BTreeMap::new(),
         }
     }

@@ -10,22 +10,24 @@ use schemas::evaluation::{Evaluation, Evaluations, Status};
 use schemas::limits::STATUS_NAMED;
 use schemas::process::{Process, Slot};
 use schemas::query::{
-    CellRow, CellState, ClockOff, ClocksRow, ClusterRow, Finding, FindingCode, Health, InstanceRow,
-    InstanceState, ServiceRow, Services, StatusRow, TaskState,
+    AppendTrouble, CellRow, CellState, ClockOff, ClocksRow, ClusterRow, Finding, FindingCode, Health,
+    InstanceRow, InstanceState, LogRow, ServiceRow, Services, StatusRow, TaskState,
 };
 use schemas::task::{CallbackVerdict, Task};
 
 use super::Observed;
 use super::rows::{Which, cell_row, cluster_row, slot_rows};
-use crate::figures::is_unplaced;
+use crate::figures::{WAITS_LONG, is_unplaced, waits_long};
 use crate::world::World;
 
 /// A service so many entries behind the newest position known is told of.
 const BEHIND: u64 = 1_000;
+/// Share of the stream's limit from which the log is nearly full, in percent.
+const NEARLY_FULL: u64 = 80;
 
 /// What is wrong with those who decide and place, as far as they can be heard.
 pub(super) fn problems(services: &Services) -> Vec<Finding> {
-    let mut found = vec![];
+    let mut found: Vec<Finding> = of_appends(services).into_iter().collect();
     let of = |role: Role| services.rows.iter().filter(move |row| row.role == role);
     if services.complete {
         if !of(Role::Bbs).any(|row| row.leads) {
@@ -76,6 +78,47 @@ fn of_clocks(clocks: &ClocksRow) -> Vec<Finding> {
     found
 }
 
+/// The trouble with appending that counts: that of the leader, or of a BBS that cannot lead because of it. A BBS that stands by while
+/// another one appends well has no trouble that counts.
+fn of_appends(services: &Services) -> Option<Finding> {
+    let mut bbss = services.rows.iter().filter(|row| row.role == Role::Bbs);
+    let counts = match bbss.clone().find(|row| row.leads) {
+        Some(leader) => leader.append_trouble.as_ref(),
+        None => bbss.find_map(|row| row.append_trouble.as_ref()),
+    };
+    let AppendTrouble { since, fails, reason } = counts?;
+    Some(if *fails {
+        let why = format!("the log takes no entries since {since}: {reason}; commands are refused");
+        Finding::new(FindingCode::AppendsFail, why)
+    } else {
+        Finding::new(
+            FindingCode::AppendsSlow,
+            format!("appends to the log take long since {since}: {reason}"),
+        )
+    })
+}
+
+/// What is wrong with the stream that holds the log.
+fn of_log(log: &LogRow) -> Vec<Finding> {
+    let LogRow { replicas, replicas_in_sync, behind, bytes, max_bytes, .. } = log;
+    let mut found = vec![];
+    if replicas_in_sync < replicas {
+        let names = if behind.is_empty() { String::new() } else { format!(": {}", behind.join(", ")) };
+        let why = format!(
+            "{replicas_in_sync} of {replicas} replicas of the log have every entry{names}; do not stop another NATS server"
+        );
+        found.push(Finding::new(FindingCode::ReplicasBehind, why));
+    }
+    if let Some(most) = max_bytes.filter(|most| bytes.saturating_mul(100) >= most.saturating_mul(NEARLY_FULL))
+    {
+        let why = format!(
+            "the log has {bytes} of at most {most} bytes (max_bytes); at the limit no command is taken"
+        );
+        found.push(Finding::new(FindingCode::LogNearlyFull, why));
+    }
+    found
+}
+
 /// How the cluster is; none before it is founded.
 pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow> {
     let cluster = cluster_row(world, observed)?;
@@ -91,13 +134,16 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
         worst: vec![],
         starting: vec![],
         cells: vec![],
+        log: observed.log.clone(),
     };
-    let mut claimed = vec![];
+    let (mut claimed, mut waiting) = (vec![], 0);
     for process in world.processes_from(None) {
         row.instances_wanted += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
         row.evaluations_blocked += blocked(&process.evaluations);
         for slot in process.slots.iter() {
             look_at(process, slot, &mut row, &mut claimed);
+            let waits = slot.actual.as_ref().is_some_and(|lrp| waits_long(lrp, observed.now));
+            waiting += u64::from(waits);
         }
     }
     row.worst.sort_by_key(|row| row.state != InstanceState::Crashed);
@@ -111,7 +157,14 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     }
     let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
     row.cells = cells.filter(|row| row.state != CellState::Present).collect();
-    let found: Vec<Finding> = of_cells(&row).into_iter().chain(of_work(&row)).collect();
+    let of_log = row.log.as_ref().map(of_log).unwrap_or_default();
+    let found: Vec<Finding> = of_log.into_iter().chain(of_cells(&row)).chain(of_work(&row)).collect();
+    if waiting > 0 {
+        let minutes = WAITS_LONG.as_secs() / 60;
+        let many = if waiting == 1 { "instance has" } else { "instances have" };
+        let why = format!("{waiting} {many} waited for placement for {minutes} minutes or longer");
+        row.findings.push(Finding::new(FindingCode::InstancesWaiting, why));
+    }
     row.cells.truncate(STATUS_NAMED);
     row.findings.extend(found);
     row.judge();

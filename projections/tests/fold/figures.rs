@@ -21,6 +21,7 @@ fn observed(world: &World) -> Observed {
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
+        log: None,
         heard: world
             .cells()
             .zip([1, 11])

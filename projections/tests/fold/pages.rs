@@ -21,6 +21,7 @@ pub(crate) fn observed() -> Observed {
         durability: String::new(),
         history_limit: 5,
         refused_transitions: 0,
+        log: None,
         set_aside: MalformedEntries::default(),
         services: schemas::query::Services::default(),
         heard: std::collections::BTreeMap::new(),

@@ -17,10 +17,10 @@ use schemas::message::Program;
 use schemas::names::{DispatchKey, ParameterisedGuid, PeriodicGuid, ServiceId, TaskGuid};
 use schemas::parameterised::{self, Dispatch};
 use schemas::query::{
-    ClocksRow, Filter, Finding, FindingCode, Health, MalformedEntries, One, Page, ServiceRow, Services, Show,
-    StatusRow,
+    AppendTrouble, ClocksRow, Filter, Finding, FindingCode, Health, LogRow, MalformedEntries, One, Page,
+    ServiceRow, Services, Show, StatusRow,
 };
-use schemas::{Position, periodic, spec};
+use schemas::{Position, Timestamp, periodic, spec};
 use serde_json::{Value, json};
 
 use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, guid, write};
@@ -177,6 +177,7 @@ fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
         position: Position(50),
         lag,
         beat_ms_ago: 12,
+        append_trouble: None,
     }
 }
 
@@ -197,6 +198,7 @@ fn observed(world: &World, services: Services) -> Observed {
         durability: "on disk".into(),
         history_limit: 5,
         refused_transitions: 0,
+        log: None,
         set_aside: MalformedEntries::default(),
         services,
         heard: heard.chain([silent]).collect::<BTreeMap<_, _>>(),
@@ -338,6 +340,42 @@ fn every_list_goes_on_behind_its_last_row() {
             assert_eq!(rows, all, "{limit} at a time");
         }
     }
+}
+
+#[test]
+fn append_trouble_counts_if_the_leader_has_it_or_nobody_leads() {
+    let world = story([]).world;
+    let trouble =
+        |fails| Some(AppendTrouble { since: Timestamp::from_millis(0), fails, reason: "disk full".into() });
+    let of = |leads: bool, own: Option<AppendTrouble>, other: Option<AppendTrouble>| {
+        let auctioneer = service("a", Role::Auctioneer, true, 0);
+        let leader = ServiceRow { append_trouble: own, ..service("b1", Role::Bbs, leads, 0) };
+        let standby = ServiceRow { append_trouble: other, ..service("b2", Role::Bbs, false, 0) };
+        let rows = vec![standby, leader, auctioneer];
+        let row = status(&world, Services { rows, complete: true, ..Services::default() });
+        row.findings.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    assert_eq!(of(true, trouble(true), None), [FindingCode::AppendsFail]);
+    assert_eq!(of(true, trouble(false), None), [FindingCode::AppendsSlow]);
+    assert_eq!(of(true, None, trouble(true)), [], "another BBS appends well");
+    assert_eq!(of(false, None, trouble(true)), [FindingCode::AppendsFail, FindingCode::NoBbsLeads]);
+}
+
+#[test]
+fn log_with_a_replica_behind_or_near_its_limit_is_found() {
+    let world = story([]).world;
+    let of = |in_sync: u32, bytes: u64, max_bytes: Option<u64>| {
+        let behind = if in_sync < 3 { vec!["n2".to_owned()] } else { vec![] };
+        let log = LogRow { replicas: 3, replicas_in_sync: in_sync, behind, entries: 1, bytes, max_bytes };
+        let observed = Observed { log: Some(log), ..observed(&world, services()) };
+        let answer = Query::Status(Filter::default()).answer(&world, &observed).expect("a status");
+        let row = serde_json::from_str::<One<StatusRow>>(&answer).expect("a row").row;
+        row.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+    };
+    assert_eq!(of(3, 79, Some(100)), [""; 0]);
+    assert_eq!(of(3, 1 << 40, None), [""; 0]);
+    assert!(of(3, 80, Some(100))[0].starts_with("the log has 80 of at most 100 bytes"));
+    assert!(of(2, 0, None)[0].starts_with("2 of 3 replicas of the log have every entry: n2"));
 }
 
 /// The findings of a status, in order.

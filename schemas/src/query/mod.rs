@@ -32,7 +32,8 @@ pub use self::rows::{
     MalformedEntries, MalformedEntry, ModificationTag, RolloutRow, TaskRow, TaskState, Turn,
 };
 pub use self::status::{
-    ClockOff, ClocksRow, Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow,
+    AppendTrouble, ClockOff, ClocksRow, Finding, FindingCode, Health, LogRow, ServiceRow, Services, Severity,
+    StatusRow,
 };
 use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};

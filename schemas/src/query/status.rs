@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::rows::{CellRow, ClusterRow, InstanceRow};
+use crate::Timestamp;
 use crate::cluster::Role;
 use crate::message::Program;
 use crate::names::ServiceId;
@@ -30,6 +31,37 @@ pub struct ServiceRow {
     pub lag: u64,
     /// How long ago it beat last, in milliseconds.
     pub beat_ms_ago: u64,
+    /// Trouble with appending to the log, of a BBS that has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append_trouble: Option<AppendTrouble>,
+}
+
+/// Trouble of a BBS with appending to the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AppendTrouble {
+    /// When it began.
+    pub since: Timestamp,
+    /// `true` if appends fail, so that commands are refused; `false` if they take long.
+    pub fails: bool,
+    /// The reason, in the words of the server where it gave one.
+    pub reason: String,
+}
+
+/// State of the stream that holds the log, as the BBS that answers read it last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogRow {
+    /// Number of servers that should hold every entry.
+    pub replicas: u32,
+    /// Number of servers that do.
+    pub replicas_in_sync: u32,
+    /// Names of the servers that do not have every entry.
+    pub behind: Vec<String>,
+    /// Number of entries.
+    pub entries: u64,
+    /// Size of the entries in bytes.
+    pub bytes: u64,
+    /// Maximum size of the stream in bytes; none if it has no limit.
+    pub max_bytes: Option<u64>,
 }
 
 /// The BBSs and auctioneers that beat now, as the BBS that answers hears them.
@@ -113,6 +145,14 @@ pub enum Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FindingCode {
+    /// The log takes no entries: commands are refused.
+    AppendsFail,
+    /// Appends to the log take long.
+    AppendsSlow,
+    /// A replica of the log is offline or does not have every entry.
+    ReplicasBehind,
+    /// The log is near the limit of its stream. At the limit no command is taken.
+    LogNearlyFull,
     /// No BBS that beats leads: commands are not taken.
     NoBbsLeads,
     /// No auctioneer beats: nothing is placed.
@@ -141,6 +181,8 @@ pub enum FindingCode {
     InstancesCrashed,
     /// No cell takes instances that are wanted.
     InstancesUnplaced,
+    /// Instances have waited for placement for minutes, for whatever reason.
+    InstancesWaiting,
     /// No cell takes tasks that wait.
     TasksUnplaced,
     /// Monitors of instances that start fail.
@@ -156,10 +198,15 @@ impl FindingCode {
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
-            Self::NoBbsLeads | Self::NoAuctioneer | Self::NoAuctioneerLeads | Self::NoCell => {
-                Severity::Unhealthy
-            }
-            Self::ServiceBehind
+            Self::AppendsFail
+            | Self::NoBbsLeads
+            | Self::NoAuctioneer
+            | Self::NoAuctioneerLeads
+            | Self::NoCell => Severity::Unhealthy,
+            Self::AppendsSlow
+            | Self::ReplicasBehind
+            | Self::LogNearlyFull
+            | Self::ServiceBehind
             | Self::ClockOff
             | Self::LogAhead
             | Self::CellSilent
@@ -167,6 +214,7 @@ impl FindingCode {
             | Self::CellUnhealthy
             | Self::InstancesCrashed
             | Self::InstancesUnplaced
+            | Self::InstancesWaiting
             | Self::TasksUnplaced
             | Self::MonitorsFail
             | Self::CallbacksRepeated => Severity::Degraded,
@@ -219,6 +267,9 @@ pub struct StatusRow {
     pub starting: Vec<String>,
     /// Cells that are not PRESENT.
     pub cells: Vec<CellRow>,
+    /// The stream that holds the log; none if it is not a stream, or its server has not answered yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogRow>,
 }
 
 impl StatusRow {

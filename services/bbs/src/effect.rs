@@ -86,8 +86,10 @@ pub enum Effect {
         /// What it says.
         entry: Arc<Entry>,
     },
-    /// It leads from now on, or no longer: listen to commands, or don't.
+    /// It leads from now on, or no longer.
     Leading(bool),
+    /// Subscribe to commands, or don't: it leads, or would but for its appends, which fail, and refuses commands with the reason.
+    Listening(bool),
     /// What the journal holds at a position does not count.
     SetAside(MalformedEntry),
     /// Something that people should know.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use schemas::container::Epoch;
 use schemas::message::{Alive, Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
 use schemas::names::{CellId, ClientName, Domain, EntryId, TaskGuid};
-use schemas::query::Records;
+use schemas::query::{LogRow, Records};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
@@ -35,6 +35,8 @@ pub enum Input {
         /// Why.
         why: NotAppended,
     },
+    /// A check of the stream that holds the log.
+    Checked(Result<Option<LogRow>, LogUnread>),
     /// The subject's last entry, read from the journal's leader.
     Last {
         /// Which subject.
@@ -94,13 +96,29 @@ pub enum Input {
     Tick,
 }
 
+/// A check of the stream that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogUnread {
+    /// The reason.
+    pub why: String,
+    /// `true` if the server says that the stream does not exist.
+    pub absent: bool,
+}
+
 /// Why an entry was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
     /// The subject moved on.
     Conflict,
-    /// Nobody knows.
-    Unknown,
+    /// The outcome is unknown.
+    Unknown {
+        /// The reason.
+        why: String,
+        /// `true` if a server stated the reason; `false` if nobody answered.
+        stated: bool,
+    },
+    /// The journal stored nothing, for a reason that may pass.
+    NotStored(String),
     /// The journal will never take it.
     Refused(String),
 }

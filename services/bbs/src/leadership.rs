@@ -60,6 +60,11 @@ impl Leadership {
         self.leads
     }
 
+    /// Returns `true` if the log names this BBS as the leader, even if nothing comes of what it decides.
+    pub(crate) fn is_elected(&self) -> bool {
+        self.election.leads()
+    }
+
     /// The highest term that the log names.
     pub(crate) const fn term(&self) -> u64 {
         self.election.term()

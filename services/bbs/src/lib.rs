@@ -15,8 +15,9 @@
 //! | `command` | a command for one aggregate, on its way to its entry |
 //! | `judge` | a batch of commands against the World and what the batch decided so far |
 //! | [`queue`] | what waits in a shard: actors take turns |
-//! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties, one type each |
+//! | `log`, `shards`, `appends`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties, one type each |
 
+mod appends;
 pub mod callbacks;
 mod clocks;
 mod command;
@@ -39,5 +40,5 @@ mod waiting;
 
 pub use clocks::CLOCK_STEP;
 pub use effect::{Effect, Reply};
-pub use input::{Ask, Input, NotAppended, Query};
+pub use input::{Ask, Input, LogUnread, NotAppended, Query};
 pub use machine::{Bbs, Gauges, SWEEP, Settings, answer, answer_to};

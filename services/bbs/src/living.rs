@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::cluster::Role;
-use schemas::limits::{PROGRAM_BYTES, SERVICES_SHOWN, cut};
+use schemas::limits::{APPEND_REASON_BYTES, PROGRAM_BYTES, SERVICES_SHOWN, cut};
 use schemas::message::{ALIVE_EVERY, Alive, Program, Standing};
 use schemas::names::ServiceId;
-use schemas::query::{ClocksRow, ServiceRow, Services};
+use schemas::query::{AppendTrouble, ClocksRow, ServiceRow, Services};
 use schemas::{Position, Timestamp};
 
 /// Who didn't beat for so long is not alive any more: three beats are missing.
@@ -32,6 +32,7 @@ pub(crate) struct Living {
 struct Heard {
     program: Program,
     standing: Standing,
+    append_trouble: Option<AppendTrouble>,
     lag: u64,
     first: Timestamp,
     last: Timestamp,
@@ -46,6 +47,8 @@ pub(crate) struct Me<'a> {
     pub(crate) program: &'a Program,
     /// Where it stands.
     pub(crate) standing: Standing,
+    /// Its trouble with appending, if any.
+    pub(crate) append_trouble: Option<&'a AppendTrouble>,
 }
 
 impl Living {
@@ -59,7 +62,7 @@ impl Living {
         leader: Option<&ServiceId>,
         now: Timestamp,
     ) -> bool {
-        let Alive { id, role, program, standing, clock: _, may_lead: _ } = alive;
+        let Alive { id, role, program, standing, clock: _, may_lead: _, append_trouble } = alive;
         if id == *me {
             let since = self.listens.filter(|(_, last)| now.since(*last) < EXPIRES).map(|(since, _)| since);
             self.listens = Some((since.unwrap_or(now), now));
@@ -72,13 +75,17 @@ impl Living {
             version: cut(&program.version, PROGRAM_BYTES),
             ..program
         };
+        let append_trouble = append_trouble.map(|trouble| {
+            let reason = cut(&trouble.reason, APPEND_REASON_BYTES);
+            AppendTrouble { reason, ..trouble }
+        });
         let key = (role, id);
         let known = self.others.get(&key).map(|known| known.first);
         if known.is_none() && !self.make_room(role, leader == Some(&key.1)) {
             return false;
         }
         let first = known.unwrap_or(now);
-        self.others.insert(key, Heard { program, standing, lag, first, last: now });
+        self.others.insert(key, Heard { program, standing, append_trouble, lag, first, last: now });
         true
     }
 
@@ -112,11 +119,13 @@ impl Living {
         let alive = self.others.iter().filter(|(_, heard)| now.since(heard.last) < EXPIRES);
         let mut rows: Vec<ServiceRow> = alive
             .map(|((role, id), heard)| {
-                row(*role, id, &heard.program, heard.standing, (heard.lag, millis(heard.last)))
+                let row = row(*role, id, &heard.program, heard.standing, (heard.lag, millis(heard.last)));
+                ServiceRow { append_trouble: heard.append_trouble.clone(), ..row }
             })
             .collect();
         let lag = self.newest(me.standing.position).0.saturating_sub(me.standing.position.0);
-        rows.push(row(Role::Bbs, me.id, me.program, me.standing, (lag, 0)));
+        let own = row(Role::Bbs, me.id, me.program, me.standing, (lag, 0));
+        rows.push(ServiceRow { append_trouble: me.append_trouble.cloned(), ..own });
         for row in &mut rows {
             row.leads &= leader(row.role).is_none_or(|leader| *leader == row.id);
         }
@@ -134,7 +143,8 @@ fn row(
     (lag, beat_ms_ago): (u64, u64),
 ) -> ServiceRow {
     let Standing { position, term, leads } = standing;
-    ServiceRow { id: id.clone(), role, leads, term, program: program.clone(), position, lag, beat_ms_ago }
+    let (id, program) = (id.clone(), program.clone());
+    ServiceRow { id, role, leads, term, program, position, lag, beat_ms_ago, append_trouble: None }
 }
 
 #[cfg(test)]
@@ -158,6 +168,7 @@ mod tests {
             standing: Standing { position: Position(position), term: 3, leads },
             clock: at(0),
             may_lead: true,
+            append_trouble: None,
         }
     }
 
@@ -175,7 +186,7 @@ mod tests {
 
         fn me(&self) -> Me<'_> {
             let standing = Standing { position: Position(100), term: 3, leads: true };
-            Me { id: &self.id, program: &self.program, standing }
+            Me { id: &self.id, program: &self.program, standing, append_trouble: None }
         }
 
         fn hears(&mut self, alive: Alive, leader: Option<&ServiceId>, now: u64) {

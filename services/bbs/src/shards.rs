@@ -15,7 +15,7 @@ use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 use schemas::{Entry, Timestamp};
 
-use crate::command::{QueuedCommand, Verdict};
+use crate::command::{QueuedCommand, Requester, Verdict};
 use crate::queue::{Queue, is_client};
 
 /// So many clients are looked at whose turn comes next in a queue.
@@ -41,6 +41,22 @@ pub(crate) struct Flight {
     /// What was decided, in its order, and what each is answered when the entry is in the journal. If somebody else
     /// was first, it is decided again.
     pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
+    /// When it was sent first.
+    pub(crate) sent: Timestamp,
+    /// The last attempts to store it.
+    pub(crate) attempts: Attempts,
+}
+
+/// What is known of the attempts to store an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Attempts {
+    /// No attempt has failed.
+    #[default]
+    Open,
+    /// Every attempt was rejected, the last one for this reason: nothing was stored.
+    Rejected(String),
+    /// The outcome of an attempt is unknown.
+    Unknown,
 }
 
 /// What the follower's delivery of an entry means for the flight on its subject.
@@ -110,6 +126,20 @@ impl Shards {
         std::mem::take(&mut self.queues).into_values().flatten().collect()
     }
 
+    /// Takes everything that waits and that somebody else than this BBS asked for.
+    pub(crate) fn drain_asked(&mut self) -> Vec<QueuedCommand> {
+        let mut taken = vec![];
+        for queue in self.queues.values_mut() {
+            taken.extend(queue.iter().filter(|command| !command.is_own()).cloned());
+            queue.retain(QueuedCommand::is_own);
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+        let queues = &self.queues;
+        self.ready.retain(|subject| queues.contains_key(subject));
+        self.line.retain(|subject| queues.contains_key(subject));
+        taken
+    }
+
     /// Takes back what waits on a subject and need not be decided any more.
     pub(crate) fn withdraw(&mut self, subject: &Subject, withdrawn: impl Fn(&QueuedCommand) -> bool) {
         if let Some(queue) = self.queues.get_mut(subject) {
@@ -164,6 +194,11 @@ impl Shards {
         }
     }
 
+    /// Subjects on which something waits.
+    pub(crate) fn waiting(&self) -> Vec<Subject> {
+        self.queues.keys().cloned().collect()
+    }
+
     /// Whether a batch can be decided: something waits, and nothing is in flight.
     fn is_ready(&self, subject: &Subject) -> bool {
         self.queues.contains_key(subject) && !self.flights.contains_key(subject)
@@ -183,6 +218,28 @@ impl Shards {
     /// What is in flight on a subject.
     pub(crate) fn flight(&self, subject: &Subject) -> Option<&Flight> {
         self.flights.get(subject)
+    }
+
+    /// The entry in flight on a subject, to be changed.
+    pub(crate) fn flight_mut(&mut self, subject: &Subject) -> Option<&mut Flight> {
+        self.flights.get_mut(subject)
+    }
+
+    /// Takes those who wait for entries in flight away from their commands: they are answered before the outcome is known.
+    pub(crate) fn abandon_flights(&mut self) -> Vec<QueuedCommand> {
+        let mut waiting = vec![];
+        for (command, _) in self.flights.values_mut().flat_map(|flight| &mut flight.decided) {
+            if !command.is_own() {
+                waiting.push(command.clone());
+                command.requester = Requester::Own;
+            }
+        }
+        waiting
+    }
+
+    /// When the oldest entry in flight was sent.
+    pub(crate) fn oldest_flight(&self) -> Option<Timestamp> {
+        self.flights.values().map(|flight| flight.sent).min()
     }
 
     /// Takes what is in flight on a subject: it is not stored, and will not be as it is.
@@ -251,7 +308,7 @@ mod tests {
     use schemas::names::{CellId, ClientName, Ids, ServiceId};
 
     use super::*;
-    use crate::command::{AggregateCommand, Requester};
+    use crate::command::AggregateCommand;
 
     const MOST: usize = schemas::limits::BYTES_IN_FLIGHT;
 
@@ -269,7 +326,14 @@ mod tests {
         let id = EntryId(ids.next(Timestamp(1)));
         let entry = Entry { id, format: 1, decisions: vec![] };
         let decided = commands.into_iter().map(|command| (command, Ok(1))).collect();
-        Flight { bytes: Bytes::from(id.to_string()), entry: Arc::new(entry), expected: Position(0), decided }
+        Flight {
+            bytes: Bytes::from(id.to_string()),
+            entry: Arc::new(entry),
+            expected: Position(0),
+            decided,
+            sent: Timestamp(1),
+            attempts: Attempts::Open,
+        }
     }
 
     fn tokens(shards: &mut Shards, subject: &Subject) -> Vec<Requester> {

@@ -143,7 +143,7 @@ pub(crate) async fn run(
                        decided would take them for lost";
             return Err(Failure::usage(why).advise("show it as it was: --paused"));
         }
-        let watching = args.metrics.open().await?;
+        let watching = args.metrics.open(None).await?;
         return Box::pin(replay::run(file, data, socket, watching, stop)).await;
     }
     // A spec that can't be read is told before anything is started.
@@ -151,7 +151,7 @@ pub(crate) async fn run(
         Some(path) => file::items(path, Some(&default_domain()))?,
         None => vec![],
     };
-    let watching = args.metrics.open().await?;
+    let watching = args.metrics.open(None).await?;
     host::allow_many_files();
     let folder = data.own()?;
     let cells = folder.path().join(CELLS);

@@ -201,7 +201,7 @@ async fn append(journal: &Journal, seed: u64, shards: u16) -> Result<Founded, Fa
     match journal.append(append).await {
         Ok(position) => Ok(Founded { cluster_id, position, new: true }),
         Err(AppendError::Conflict) => Err(exists("another founding was first".to_owned())),
-        Err(error @ (AppendError::Unknown(_) | AppendError::Refused(_))) => {
+        Err(error @ (AppendError::Unknown(_) | AppendError::NotStored(_) | AppendError::Refused(_))) => {
             Err(Failure::new(Exit::Failed, "Journal", chain(&error))
                 .advise("try again: a cluster is founded at most once"))
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::bench::{self, BenchArgs};
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::Output;
-use crate::cli::{Global, output};
+use crate::cli::{Global, LogFormat, output};
 use crate::dev::{self, Data, DevArgs};
 use crate::error::{ServiceError, chain};
 use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, ProjectorArgs, RepArgs};
@@ -51,10 +51,23 @@ pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
         Ok(Exit::Evacuated) => ExitCode::from(evacuated),
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failure) => {
-            output::failed(&failure, global);
+            if !logged_as_json(&failure, global) {
+                output::failed(&failure, global);
+            }
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// Writes the reason for which a service ends as a line of its log, where that is JSON. Returns `false` if it is not.
+fn logged_as_json(failure: &Failure, global: &Global) -> bool {
+    let is_json = matches!(global.log_format, LogFormat::Json) && tracing::enabled!(tracing::Level::ERROR);
+    if is_json {
+        let Failure { exit, code, message, advice, .. } = failure;
+        let (status, advice) = (*exit as u8, advice.join("; "));
+        tracing::error!(status, code, advice, "the program ends: {message}");
+    }
+    is_json
 }
 
 fn start(service: Service, global: &Global) -> Result<Exit, Failure> {
@@ -150,19 +163,19 @@ async fn perform(
             }
         }
         Service::Bbs(args) => {
-            let watching = args.metrics.open().await?.supervised(supervised);
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await? {
-                serve::run_bbs(&nats, &args, watching, stop).await?;
+                Box::pin(serve::run_bbs(&nats, &args, watching, stop)).await?;
             }
         }
         Service::Auctioneer(args) => {
-            let watching = args.metrics.open().await?.supervised(supervised);
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_auctioneer(&nats, &args, watching, stop).await?;
             }
         }
         Service::Projector(args) => {
-            let watching = args.metrics.open().await?.supervised(supervised);
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_projector(&nats, args, watching, stop).await?;
             }
@@ -170,7 +183,7 @@ async fn perform(
         Service::Rep(args) => {
             let data = global.data.clone();
             let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
-            let watching = args.metrics.open().await?.supervised(supervised);
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
             if let Some(nats) = server(global, &stop).await?
                 && serve::run_rep(&nats, data, &args, watching, stop).await? == End::Evacuated
             {

@@ -314,12 +314,12 @@ impl Nats {
         Ok(self.settings(name, &inbox.to_string()).connect().await?)
     }
 
-    /// A connection for whoever wants to know why there is none.
+    /// A connection for a diagnosis: it reports why there is none, and tries what it may do.
     ///
     /// # Errors
     /// There is none.
     pub(crate) async fn reach(&self, name: &str, inbox: &str) -> Result<bus::nats::Connection, ConnectError> {
-        self.settings(name, inbox).connect().await
+        Settings { tries_rights: true, ..self.settings(name, inbox) }.connect().await
     }
 
     /// The bus, for somebody whose questions are answered to this inbox.

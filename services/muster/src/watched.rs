@@ -1,8 +1,10 @@
 //! `--metrics`: where a service tells how it is.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Args;
+use metrics::catalogue::CERTIFICATE;
 use metrics::page::Page;
 use metrics::server;
 
@@ -40,13 +42,20 @@ pub(crate) fn parse(text: &str) -> Result<SocketAddr, Invalid> {
 }
 
 impl MetricsArgs {
-    /// Serves them from now on, if that is wanted.
+    /// Serves them from now on, if that is wanted; with the expiry of the certificate that the program shows to the NATS
+    /// server, if it has one.
     ///
     /// # Errors
     /// The address can't be had.
-    pub(crate) async fn open(&self) -> Result<Watching, ServiceError> {
+    pub(crate) async fn open(&self, certificate: Option<PathBuf>) -> Result<Watching, ServiceError> {
         let Some(address) = self.metrics else { return Ok(Watching::default()) };
-        let page = Page::new(env!("CARGO_PKG_VERSION"));
+        // The file is read each time: a certificate is renewed while the program runs.
+        let expires_in = move || {
+            let pem = std::fs::read(certificate.as_ref()?).ok()?;
+            let left = access::certificates::expiry(&pem).ok()?.since(clock::now());
+            Some(CERTIFICATE.says(left.as_secs_f64()))
+        };
+        let page = Page::new(env!("CARGO_PKG_VERSION")).with(move || expires_in().into_iter().collect());
         let bound = server::serve(page.clone(), address).await?;
         tracing::info!("metrics are served at http://{bound}/metrics");
         Ok(Watching::by(page))

@@ -79,7 +79,8 @@ impl Cluster {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
             }
             // Nobody listens: it is the log, told once more.
-            E::Feed { .. } => {}
+            // Who asks reaches every BBS that is there.
+            E::Feed { .. } | E::Listening(_) => {}
             E::Leading(leads) => {
                 self.tell(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);

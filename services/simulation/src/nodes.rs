@@ -177,7 +177,7 @@ impl Place {
             Machine::Rep(_) => return None,
         };
         let (clock, program) = (self.clock(now), Program::default());
-        Some(Alive { id: id.clone(), role, program, standing, clock, may_lead: true })
+        Some(Alive { id: id.clone(), role, program, standing, clock, may_lead: true, append_trouble: None })
     }
 
     /// What it has under way, by name.

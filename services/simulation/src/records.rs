@@ -26,6 +26,11 @@ pub(super) struct Append {
     pub(super) given_up: bool,
 }
 
+/// The outcome of an append that nobody answered.
+fn unanswered() -> NotAppended {
+    NotAppended::Unknown { why: "nobody answered".into(), stated: false }
+}
+
 impl Cluster {
     pub(super) fn is_dark(&self, node: Node) -> bool {
         self.dark_until > self.now || self.place(node).dark_until > self.now
@@ -50,14 +55,14 @@ impl Cluster {
             self.trouble(PATIENCE);
             let after = if dark { self.light(node) } else { self.now + PATIENCE };
             let at = after + self.chaos.millis(1, 5_000);
-            self.not_appended(&append, NotAppended::Unknown);
+            self.not_appended(&append, unanswered());
             return self.schedule(at, ClusterEvent::Append(Box::new(Append { given_up: true, ..append })));
         }
         if dark || self.chaos.chance(faults.append_lost) {
             self.inject("appends lost");
             self.trouble(PATIENCE);
             self.saw(Situation::AppendUnknownAndNotStored);
-            return self.not_appended(&append, NotAppended::Unknown);
+            return self.not_appended(&append, unanswered());
         }
         if self.chaos.chance(faults.append_refused) {
             self.inject("appends refused");
@@ -70,8 +75,8 @@ impl Cluster {
 
     fn not_appended(&mut self, append: &Append, why: NotAppended) {
         let at = match why {
-            NotAppended::Unknown => self.now + PATIENCE,
-            NotAppended::Conflict | NotAppended::Refused(_) => self.delay(),
+            NotAppended::Unknown { .. } => self.now + PATIENCE,
+            NotAppended::Conflict | NotAppended::NotStored(_) | NotAppended::Refused(_) => self.delay(),
         };
         let (subject, entry) = (append.subject.clone(), append.entry);
         self.schedule_for(at, append.from, NodeEvent::NotAppended { subject, entry, why });
@@ -160,7 +165,7 @@ impl Cluster {
             self.inject("acknowledgements lost");
             self.trouble(PATIENCE);
             self.saw(Situation::AppendUnknownAndStored);
-            self.not_appended(append, NotAppended::Unknown);
+            self.not_appended(append, unanswered());
         }
         self.tell_followers();
         let (node, generation) = append.from;

@@ -66,6 +66,7 @@ fn append(effect: &Effect) -> Option<Stored> {
         | Effect::Call { .. }
         | Effect::Feed { .. }
         | Effect::Leading(_)
+        | Effect::Listening(_)
         | Effect::SetAside(_)
         | Effect::Warn(_)
         | Effect::Halt(_) => None,

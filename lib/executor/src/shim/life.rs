@@ -178,7 +178,7 @@ impl Life {
         if let Some(setup) = &recipe.setup
             && let Err(failure) = self.performer.perform(setup, &self.scope(None)).await
         {
-            return Ok(End::Failed(format!("Setup failed: {failure}"), None));
+            return Ok(End::Failed(format!("Setup failed: {}", self.performer.reason(&failure)), None));
         }
         let begun = Notify::new();
         let scope = self.scope(Some(&begun));
@@ -206,12 +206,16 @@ impl Life {
             biased;
             error = running => Err(error),
             done = action => Ok(match (done, &self.spec.recipe.work) {
-                (Err(failure), _) => End::failed(&failure),
+                (Err(failure), _) => self.failed(&failure),
                 (Ok(()), WorkKey::Task { .. }) => End::Done,
                 // A process that runs long has no good end.
                 (Ok(()), WorkKey::Lrp { .. }) => End::failed(&Failure::Exited(0)),
             }),
         }
+    }
+
+    fn failed(&self, failure: &Failure) -> End {
+        End::Failed(self.performer.reason(failure), failure.exit_status())
     }
 
     /// Runs the action beside its monitor, which says when it is RUNNING. An action that ends well has detached what
@@ -228,7 +232,7 @@ impl Life {
             reason = &mut watch => return reason.map(End::unhealthy),
         };
         match (done, &self.spec.recipe.work) {
-            (Err(failure), _) => Ok(End::failed(&failure)),
+            (Err(failure), _) => Ok(self.failed(&failure)),
             (Ok(()), WorkKey::Task { .. }) => Ok(End::Done),
             (Ok(()), WorkKey::Lrp { .. }) => watch.await.map(End::unhealthy),
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Instant, timeout_at};
 
-use schemas::limits::PROBE_OUTPUT_LINES;
+use schemas::limits::{PROBE_OUTPUT_LINES, cut};
 
 use super::log::{LINE_BYTES, Log, Source};
 use crate::clock;
@@ -21,6 +21,8 @@ const READ_BYTES: usize = 64 * 1024;
 const PARTIAL: Duration = Duration::from_secs(1);
 /// Most bytes of a character of UTF-8.
 const CHARACTER_BYTES: usize = 4;
+/// Bytes of the last line that are kept for the reason of a failure.
+const LAST_BYTES: usize = 256;
 /// Reads in a row before others get their turn.
 const READS: usize = 16;
 
@@ -65,6 +67,8 @@ pub(super) struct Output {
     source: Source,
     sink: Sink,
     line: RefCell<Line>,
+    /// The last line that is not blank.
+    last: RefCell<String>,
 }
 
 /// A line that has no end yet.
@@ -80,7 +84,20 @@ struct Line {
 impl Output {
     /// Takes the reading end of a program's pipe.
     pub(super) fn new(pipe: OwnedFd, source: Source, sink: Sink) -> io::Result<Self> {
-        Ok(Self { pipe: Receiver::from_owned_fd(pipe)?, source, sink, line: RefCell::default() })
+        Ok(Self {
+            pipe: Receiver::from_owned_fd(pipe)?,
+            source,
+            sink,
+            line: RefCell::default(),
+            last: RefCell::default(),
+        })
+    }
+
+    /// The last line that the program wrote to its standard error and the container's log; `None` if it wrote none.
+    pub(super) fn last_error(&self) -> Option<String> {
+        let is_logged = matches!((self.source, &self.sink), (Source::Err, Sink::Log(..)));
+        let last = self.last.borrow();
+        (is_logged && !last.is_empty()).then(|| last.clone())
     }
 
     /// Copies until nobody holds the other end. What a program writes without a line end is a line of its own after `PARTIAL`.
@@ -140,6 +157,9 @@ impl Output {
     }
 
     fn write(&self, lines: &[String]) {
+        if let Some(last) = lines.iter().rev().find(|line| !line.trim().is_empty()) {
+            *self.last.borrow_mut() = cut(last.trim(), LAST_BYTES);
+        }
         if !lines.is_empty() {
             self.sink.write(self.source, lines.iter().map(String::as_str));
         }

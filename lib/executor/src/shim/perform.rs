@@ -133,6 +133,8 @@ pub(super) struct Performer {
     pub(super) carrier: Carrier,
     /// Programs of it that were killed for want of memory, as far as that is known.
     kills: Cell<u64>,
+    /// The last line that the program which failed last wrote to its standard error.
+    last_error: RefCell<Option<String>>,
     reaper: Rc<Reaper>,
     copies: RefCell<JoinSet<()>>,
 }
@@ -146,7 +148,8 @@ pub(super) struct Program {
 
 impl Performer {
     pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>, carrier: Carrier) -> Self {
-        Self { spec, work, carrier, kills: Cell::default(), reaper, copies: RefCell::default() }
+        let (kills, last_error, copies) = (Cell::default(), RefCell::default(), RefCell::default());
+        Self { spec, work, carrier, kills, last_error, reaper, copies }
     }
 
     /// What lines of this source are told as: with the index of the instance, as Cloud Foundry does; a task has 0.
@@ -278,7 +281,14 @@ impl Performer {
         if let Some(begun) = scope.begun {
             begun.notify_one();
         }
-        self.ended(program, scope).await.map_or(Err(Failure::Interrupted), |status| self.judge(status))
+        let outputs = program.outputs.clone();
+        let status = self.ended(program, scope).await.ok_or(Failure::Interrupted)?;
+        let judged = self.judge(status);
+        // What a monitor writes is no output of the program.
+        if judged.is_err() && matches!(scope.sink, Sink::Log(..)) {
+            self.last_error.replace(outputs.iter().find_map(|output| output.last_error()));
+        }
+        judged
     }
 
     /// Waits for the end of a program with all its output; none: it was interrupted, and ended for that.
@@ -448,6 +458,14 @@ impl Performer {
             }
         });
         output
+    }
+
+    /// The text of a failure; of a program that exited with a status, with the last line that it wrote to its standard error.
+    pub(super) fn reason(&self, failure: &Failure) -> String {
+        match (failure, &*self.last_error.borrow()) {
+            (Failure::Exited(status), Some(line)) if *status != 0 => format!("{failure}: {line}"),
+            (Failure::Exited(_) | Failure::Reason(_) | Failure::Interrupted, _) => failure.to_string(),
+        }
     }
 
     /// Waits until all output has been copied.

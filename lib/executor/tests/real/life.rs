@@ -88,6 +88,8 @@ async fn the_reason_says_how_it_ended() {
     let mut cell = Cell::new().await;
     assert_eq!(cell.failure_of(lrp(sh("exit 3"))).await, "Exited with status 3");
     assert_eq!(cell.failure_of(lrp(sh("exit 0"))).await, "Exited with status 0");
+    let last_line = lrp(sh("echo starting >&2; echo 'address in use' >&2; echo bye; exit 1"));
+    assert_eq!(cell.failure_of(last_line).await, "Exited with status 1: address in use");
     assert_eq!(cell.failure_of(lrp(sh("kill -9 $$"))).await, "Killed by signal 9 (KILL)");
     assert_eq!(cell.failure_of(task(sh("kill -15 $$"))).await, "Killed by signal 15 (TERM)");
     let setup = Recipe { setup: Some(sh("exit 4")), ..lrp(sh("exec sleep 60")) };

@@ -52,7 +52,9 @@ impl Bbs {
 
     /// Whether anything can be asked at all.
     fn admit(&self) -> Result<(), Refusal> {
-        if !self.leads() {
+        if self.leadership.is_elected() && self.appends.refusal().is_some() {
+            Err(self.nothing_stored())
+        } else if !self.leads() {
             Err(not_leading(self.settings.may_lead))
         } else if self.shards.queued() >= MOST_QUEUED {
             Err(Refusal::new(Code::Overloaded, "too many commands wait: try again"))

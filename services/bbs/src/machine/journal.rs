@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::names::EntryId;
+use schemas::query::LogRow;
 use schemas::subject::{Position, Subject};
 use schemas::{Code, Entry, Refusal};
 
 use super::{Bbs, not_leading};
+use crate::appends::Certainty;
 use crate::command::QueuedCommand;
 use crate::confirm::{Answers, Confirmed};
 use crate::effect::Effect;
-use crate::input::NotAppended;
+use crate::input::{LogUnread, NotAppended};
 use crate::judge::judge;
 use crate::log::Found;
-use crate::shards::{Boarding, Delivered, Flight};
+use crate::shards::{Attempts, Boarding, Delivered, Flight};
 use crate::timelines::Times;
 
 /// How soon is converged again what the journal would not take a decision on.
@@ -32,6 +34,9 @@ impl Bbs {
     /// The follower delivered what the journal holds at a position.
     pub(super) fn recorded(&mut self, position: Position, subject: &str, id: Option<EntryId>, bytes: &Bytes) {
         self.leadership.delivered(self.now);
+        if !self.leadership.is_elected() {
+            self.appends.follow_another();
+        }
         if !self.log.is_caught_up() {
             self.leadership.look(self.now);
         }
@@ -78,6 +83,7 @@ impl Bbs {
         match delivered {
             Delivered::NoFlight => self.mark_ready(subject),
             Delivered::Ours(flight) => {
+                self.stored(&flight);
                 for (command, verdict) in flight.decided {
                     self.settle(&command, position, verdict);
                 }
@@ -109,9 +115,11 @@ impl Bbs {
         }
     }
 
-    /// Whose commands are to be decided next on a subject: nobody's, while answers on it wait to be confirmed.
+    /// Whose commands are to be decided next on a subject: nobody's, while answers on it wait to be confirmed, or while every
+    /// append is rejected. Only the entry that finds out whether that has passed is appended then.
     pub(super) fn boarding(&self, subject: &Subject) -> Option<Boarding> {
-        if self.confirmations.holds(subject) {
+        if self.confirmations.holds(subject) || (self.appends.are_rejected() && *subject != Subject::Cluster)
+        {
             return None;
         }
         self.shards.boarding(subject, self.settings.bytes_in_flight)
@@ -131,7 +139,8 @@ impl Bbs {
         match judged.entry {
             Some((entry, bytes)) => {
                 let expected = end.position;
-                self.append(subject, Flight { entry, bytes, expected, decided: judged.decided });
+                let (decided, sent, attempts) = (judged.decided, self.now, Attempts::Open);
+                self.append(subject, Flight { entry, bytes, expected, decided, sent, attempts });
             }
             None => self.decided_nothing(subject, judged.decided, end.position),
         }
@@ -169,20 +178,110 @@ impl Bbs {
         match why {
             // The follower will deliver what was there first, and that settles the flight.
             NotAppended::Conflict => {}
-            NotAppended::Unknown => self.shards.read_at(subject, self.now + READ_SOON),
+            NotAppended::Unknown { why, stated } => {
+                let soon = if self.appends.fail() { READ_AGAIN } else { READ_SOON };
+                let certainty = if stated { Certainty::Stated } else { Certainty::Unanswered };
+                self.append_failed(&why, certainty);
+                if let Some(flight) = self.shards.flight_mut(subject) {
+                    flight.attempts = Attempts::Unknown;
+                }
+                self.shards.read_at(subject, self.now + soon);
+            }
+            NotAppended::NotStored(why) => {
+                let soon = if self.appends.fail() { READ_AGAIN } else { Duration::ZERO };
+                self.append_failed(&why, Certainty::NotStored);
+                if let Some(flight) = self.shards.flight_mut(subject)
+                    && flight.attempts != Attempts::Unknown
+                {
+                    flight.attempts = Attempts::Rejected(why);
+                }
+                self.shards.read_at(subject, self.now + soon);
+            }
             NotAppended::Refused(why) => {
                 let refusal =
                     Refusal::new(Code::Unavailable, format!("the journal refuses the entry: {why}"));
                 self.emit(Effect::Warn(refusal.message.clone()));
-                for (command, _) in self.shards.take_flight(subject).into_iter().flat_map(|one| one.decided) {
-                    self.not_called(&command.command);
-                    if command.converges().is_some() {
-                        self.convergence.sweep_by(self.now + REFUSED_AGAIN);
-                    }
-                    self.refuse(&command, refusal.clone());
-                }
-                self.mark_ready(subject.clone());
+                self.drop_flight(subject, &refusal);
             }
+        }
+    }
+
+    /// Refuses everything in an entry that is not stored and will not be.
+    fn drop_flight(&mut self, subject: &Subject, refusal: &Refusal) {
+        for (command, _) in self.shards.take_flight(subject).into_iter().flat_map(|one| one.decided) {
+            self.not_called(&command.command);
+            if command.converges().is_some() {
+                self.convergence.sweep_by(self.now + REFUSED_AGAIN);
+            }
+            self.refuse(&command, refusal.clone());
+        }
+        self.mark_ready(subject.clone());
+    }
+
+    /// An append failed. With the first one, everybody whose command waits is refused: nothing of it was stored.
+    fn append_failed(&mut self, why: &str, certainty: Certainty) {
+        if self.appends.failed(why, certainty, self.now, self.shown) {
+            self.emit(Effect::Warn(format!("an append failed and is repeated: {why}")));
+            let refusal = self.nothing_stored();
+            for command in self.shards.drain_asked() {
+                self.refuse(&command, refusal.clone());
+            }
+        }
+        self.report_appends();
+    }
+
+    /// An entry of this BBS is in the log.
+    fn stored(&mut self, flight: &Flight) {
+        if let Some(failed) = self.appends.stored(self.now.since(flight.sent), self.now) {
+            let seconds = failed.as_secs();
+            self.emit(Effect::Warn(format!("the log takes entries again, after {seconds} s")));
+            self.mark_all_ready();
+        }
+    }
+
+    /// What waited while every append was rejected is decided in the next turn.
+    fn mark_all_ready(&mut self) {
+        for subject in self.shards.waiting() {
+            self.mark_ready(subject);
+        }
+    }
+
+    fn report_appends(&mut self) {
+        if let Some(text) = self.appends.report(self.now) {
+            self.emit(Effect::Warn(text));
+        }
+    }
+
+    /// Refusal of a command of which nothing was stored, because appends fail.
+    pub(super) fn nothing_stored(&self) -> Refusal {
+        let why = self.appends.refusal().unwrap_or_default();
+        Refusal::new(Code::Unavailable, format!("{why}; nothing was stored"))
+    }
+
+    /// Does what is due while appends fail: answers those who have waited long for an entry in flight, and finds out
+    /// whether the log takes entries again.
+    pub(super) fn tick_appends(&mut self) {
+        self.report_appends();
+        if self.appends.gives_up_waiting(self.now) {
+            let why = self.appends.refusal().unwrap_or_default();
+            let why =
+                format!("{why}; it is unknown whether this was stored: ask again with the same request id");
+            let refusal = Refusal::new(Code::Unavailable, why);
+            for command in self.shards.abandon_flights() {
+                self.refuse(&command, refusal.clone());
+            }
+        }
+        if self.leads() && self.shards.in_flight() == 0 && self.appends.probes(self.now) {
+            // A new term is what a leader may always record, and it has the reps send what they postponed.
+            self.campaign(self.leadership.term().saturating_add(1));
+        }
+    }
+
+    /// A check of the stream that holds the log.
+    pub(super) fn checked(&mut self, found: Result<Option<LogRow>, LogUnread>) {
+        match found {
+            Ok(log) => self.appends.read(log),
+            Err(LogUnread { why, absent }) => self.appends.unread(&why, absent, self.now, self.shown),
         }
     }
 
@@ -240,9 +339,14 @@ impl Bbs {
         let (position, entry) = last.unwrap_or((Position(0), None));
         let stored = entry == Some(flight.entry.id);
         // Otherwise it is stored, or somebody else was first: the follower will tell which.
-        if !stored && position == flight.expected {
-            self.not_stored(subject.clone());
+        if stored || position != flight.expected {
+            return;
         }
+        if let Attempts::Rejected(_) = flight.attempts {
+            let refusal = self.nothing_stored();
+            return self.drop_flight(subject, &refusal);
+        }
+        self.not_stored(subject.clone());
     }
 
     /// An entry was not stored: it is appended again as it is, for the first attempt may still be under way. Unless its

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Log`] | the World that the follower delivered, what was set aside, where each subject ends, the picture for queries |
 //! | [`Shards`] | queues and flights; its counts are the lengths of these |
+//! | [`Appends`] | whether the log takes entries, and how long that takes |
 //! | [`Confirmations`] | answers without an entry, until the journal's leader confirms them |
 //! | [`Requesters`] | who waits for an answer: messages of many parts, the commands of each client |
 //! | [`WaitingQueries`] | queries that ask for a position which isn't folded yet |
@@ -38,10 +39,11 @@ use projections::{Reader, World};
 use schemas::cluster::Role;
 use schemas::message::{Alive, Program, Standing};
 use schemas::names::{Ids, ServiceId};
-use schemas::query::Services;
+use schemas::query::{AppendTrouble, LogRow, Services};
 use schemas::subject::Position;
 use schemas::{Code, Refusal, Steady, Timestamp};
 
+use crate::appends::Appends;
 use crate::callbacks::Callbacks;
 use crate::clocks::{Clocks, Source, TOLERANCE};
 use crate::command::{AggregateCommand, QueuedCommand, Requester, Verdict};
@@ -135,10 +137,13 @@ pub struct Bbs {
     halted: bool,
     log: Log,
     shards: Shards,
+    appends: Appends,
     confirmations: Confirmations,
     requesters: Requesters,
     queries: WaitingQueries,
     leadership: Leadership,
+    /// Whether it is subscribed to commands.
+    listens: bool,
     presence: Presence,
     living: Living,
     callbacks: Callbacks,
@@ -171,6 +176,8 @@ impl Bbs {
             halted: false,
             log: Log::starting(Reader::default(), World::new()),
             shards: Shards::default(),
+            appends: Appends::default(),
+            listens: false,
             confirmations: Confirmations::default(),
             requesters: Requesters::default(),
             queries: WaitingQueries::default(),
@@ -255,6 +262,19 @@ impl Bbs {
         }
     }
 
+    /// Trouble with appending to the log, if there is any.
+    #[must_use]
+    pub fn append_trouble(&self) -> Option<AppendTrouble> {
+        let oldest = self.shards.oldest_flight().map(|sent| self.now.since(sent));
+        self.appends.trouble(oldest, self.now)
+    }
+
+    /// The stream that holds the log, as it was read last; `None` if it has not been read, or the log is not a stream.
+    #[must_use]
+    pub const fn log_row(&self) -> Option<&LogRow> {
+        self.appends.log()
+    }
+
     /// Where it stands, for whoever says that it is there.
     #[must_use]
     pub const fn standing(&self) -> Standing {
@@ -314,6 +334,7 @@ impl Bbs {
                 // Somebody of this name may have led before it started again.
                 self.follow_leader();
             }
+            Input::Checked(found) => self.checked(found),
             Input::NotAppended { subject, entry, why } => self.not_appended(&subject, entry, why),
             Input::Last { subject, last } => self.last_read(&subject, last),
             Input::Asked { requester, ask } => self.asked(requester, ask),
@@ -447,7 +468,9 @@ impl Bbs {
 
     /// Who beats now, and this BBS among them.
     fn services(&self) -> Services {
-        let me = Me { id: &self.settings.id, program: &self.settings.program, standing: self.standing() };
+        let append_trouble = self.append_trouble();
+        let (id, program) = (&self.settings.id, &self.settings.program);
+        let me = Me { id, program, standing: self.standing(), append_trouble: append_trouble.as_ref() };
         let clocks = self.clocks.row(&self.settings.id, self.log_ahead);
         Services { clocks, ..self.living.services(me, |role| leader(self.world(), role), self.now) }
     }

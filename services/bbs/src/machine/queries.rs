@@ -52,6 +52,7 @@ impl Bbs {
             services: self.services(),
             history_limit: self.settings.history_limit,
             refused_transitions: self.refused_transitions,
+            log: self.log_row().cloned(),
             heard: self.world().cells().filter_map(heard).collect(),
         };
         let picture = self.log.picture();

@@ -203,6 +203,11 @@ impl Bbs {
         let should_yield = self.clocks.should_yield(self.now);
         let state = State { caught_up: self.log.is_caught_up(), in_flight, should_yield };
         let change = self.leadership.follow(leader, state, self.now);
+        // One that leads no longer because its appends fail refuses commands with the reason, rather than in silence.
+        let listens = self.leads() || (self.leadership.is_elected() && self.appends.fail());
+        if listens != std::mem::replace(&mut self.listens, listens) {
+            self.emit(Effect::Listening(listens));
+        }
         let Some(leads) = change else { return };
         self.emit(Effect::Leading(leads));
         if should_yield && !leads {
@@ -223,8 +228,12 @@ impl Bbs {
             self.callbacks.clear();
             self.leases.clear();
             // What waits is refused, so that it is asked elsewhere. What is in flight is settled by the log.
+            let refusal = match self.appends.fail() {
+                true => self.nothing_stored(),
+                false => not_leading(self.settings.may_lead),
+            };
             for command in self.shards.drain() {
-                self.refuse(&command, not_leading(self.settings.may_lead));
+                self.refuse(&command, refusal.clone());
             }
             self.convergence.end();
         }

@@ -27,6 +27,7 @@ impl Bbs {
             return;
         }
         self.follow_leader();
+        self.tick_appends();
         let should_yield = self.clocks.should_yield(self.now);
         match self.leadership.duty(should_yield, self.now) {
             Duty::None => {}
@@ -50,7 +51,7 @@ impl Bbs {
     }
 
     /// Queues the election of this BBS. In an empty log it founds the cluster first, if it may; otherwise it waits.
-    fn campaign(&mut self, term: u64) {
+    pub(super) fn campaign(&mut self, term: u64) {
         if self.shards.holds(&Subject::Cluster, |_| true) {
             return;
         }

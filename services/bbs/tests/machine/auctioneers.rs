@@ -222,6 +222,7 @@ fn an_auctioneer_that_beats_is_shown_with_where_it_stands() {
             standing,
             clock: scene.now,
             may_lead: true,
+            append_trouble: None,
         }),
     );
     let row = scene.cluster(0).services.rows.pop().unwrap();

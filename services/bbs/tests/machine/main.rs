@@ -1,6 +1,7 @@
 //! The BBS's machine in stories: a journal in memory, and everybody else played by hand.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod appends;
 mod auctioneers;
 mod causes;
 mod cells;

@@ -34,6 +34,8 @@ pub(crate) enum Fate {
     Held,
     /// It is lost, and its sender knows nothing.
     Lost,
+    /// The journal stores nothing for now.
+    Rejected,
     /// The journal never takes it.
     Refused,
 }
@@ -202,6 +204,7 @@ impl Scene {
             Effect::Uncordon(cell, _) => self.orders.push(("uncordon", cell)),
             Effect::Dismiss(cell, _) => self.orders.push(("dismiss", cell)),
             Effect::Feed { position, entry, .. } => self.fed.push((node, position, entry.id)),
+            Effect::Listening(_) => {}
             Effect::Leading(leads) => self.leading.push((node, leads)),
         }
         vec![]
@@ -220,7 +223,8 @@ impl Scene {
                 self.held.push(append);
                 vec![]
             }
-            Fate::Lost => not(NotAppended::Unknown),
+            Fate::Lost => not(NotAppended::Unknown { why: "nobody answers".into(), stated: false }),
+            Fate::Rejected => not(NotAppended::NotStored("insufficient resources".into())),
             Fate::Refused => not(NotAppended::Refused("no".into())),
         }
     }

@@ -71,6 +71,7 @@ fn unobserved(now: Timestamp) -> Observed {
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
+        log: None,
         heard: BTreeMap::new(),
     }
 }

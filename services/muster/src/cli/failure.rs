@@ -225,7 +225,7 @@ pub(crate) const fn exit_of(code: Code) -> Exit {
 /// What to do about a refusal, whatever it is about.
 const ADVICE: [(Code, &str); 7] = [
     (Code::RequestIdReused, "give another --request-id, or none: then each command gets its own"),
-    (Code::Unavailable, "no BBS leads at present: try again, and see muster status"),
+    (Code::Unavailable, "see muster status, and try again: the same --request-id is carried out once"),
     (Code::Overloaded, "the BBS is busy: try again"),
     (Code::Expired, "it was read too slowly: list again from the beginning"),
     (

@@ -12,6 +12,7 @@ use super::failure::{Exit, Failure};
 use super::find::Found;
 use super::logs_of_all::{self, Line, Lines};
 use super::output::{self, Look, Output, note};
+use super::status::{complaints, starting};
 use super::words::{age, one_line};
 use super::{ended, exec, files, find, rows};
 
@@ -56,7 +57,9 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             if let Some(state) = state {
                 rows.retain(|row| row.state.as_str().eq_ignore_ascii_case(&state));
             }
-            output.rows(&rows, rows::instances)
+            let names = starting(&rows);
+            let monitors = complaints(&client, &names).await;
+            output.rows(&rows, |rows, look| rows::instances_saying(rows, &monitors, look))
         }
         InstanceVerb::Show { id, .. } => {
             let Found { name, rows } = match find::instance(&client, &id).await {

@@ -22,6 +22,8 @@ const FEWEST_ROWS: usize = 3;
 /// What is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
+    /// What keeps the whole cluster from working: shown before everything else, and never cut.
+    pub(crate) problems: Vec<String>,
     /// Lines above everything, which stay.
     pub(crate) heading: Vec<String>,
     /// A line above the tables.
@@ -104,7 +106,8 @@ impl View {
     /// The lines of the view on a terminal of this size: the heading stays, the tables scroll below their first line,
     /// and the last lines are events.
     pub(crate) fn lines(&mut self, look: Look, width: usize, height: usize) -> Vec<String> {
-        let mut lines = self.heading.clone();
+        let mut lines: Vec<String> = self.problems.iter().flat_map(|text| wrapped(text, width)).collect();
+        lines.extend(self.heading.iter().cloned());
         lines.extend([self.title.clone(), String::new()]);
         let tables = self.tables(look);
         let events = self.events.len().min(FEWEST_EVENTS);
@@ -153,6 +156,29 @@ impl View {
             (false, false) => None,
         }
     }
+}
+
+/// A text as lines that are no longer than the terminal is wide, broken between words where that is possible.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line, mut length) = (vec![], String::new(), 0);
+    for word in text.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        if length > 0 && length + 1 + word.len() > width {
+            lines.push(std::mem::take(&mut line));
+            length = 0;
+        }
+        if length > 0 {
+            line.push(' ');
+            length += 1;
+        }
+        while word.len() > width.max(1) {
+            lines.push(word.drain(..width.max(1)).collect());
+        }
+        length += word.len();
+        line.extend(word);
+    }
+    lines.push(line);
+    lines
 }
 
 /// A line that is no longer than the terminal is wide, colours not counted.
@@ -209,6 +235,17 @@ mod tests {
                 "12:00:00  event 1",
             ]
         );
+    }
+
+    #[test]
+    fn problem_of_the_cluster_is_shown_first_and_whole() {
+        let problem = "UNHEALTHY: the log takes no entries: (code: 13) database or disk is full";
+        let mut view = View { problems: vec![problem.into()], ..view(2, 2) };
+        let lines = view.lines(LOOK, 30, 24);
+        let title = lines.iter().position(|line| line == "muster dev").unwrap();
+        assert_eq!(lines[..title].join(" "), problem);
+        assert!(lines.iter().all(|line| line.chars().count() <= 30), "{lines:?}");
+        assert_eq!(wrapped("abcdef gh", 4), ["abcd", "ef", "gh"]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ use clap::CommandFactory;
 use runtime::telemetry;
 use tokio::runtime::Builder;
 
-pub(crate) use args::{Command, Global, Named, Strength};
+pub(crate) use args::{Command, Global, LogFormat, Named, Strength};
 use failure::{Exit, Failure};
 use output::Output;
 pub(crate) use scope::check;

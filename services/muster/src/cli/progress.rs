@@ -126,7 +126,8 @@ pub(crate) async fn settle(
         Ok(settled) => settled.map(|running| Watched::Settled { running }),
         Err(_) => {
             let waited = super::words::span(limit.unwrap_or_default());
-            let because = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
+            let because = standing.why.or_else(|| standing.waits.complaint());
+            let because = because.map(|why| format!(": {why}")).unwrap_or_default();
             let why = format!("process {guid} is not as desired after {waited}{because}");
             Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why)
                 .advise(format!("it goes on; see muster lrp show {guid}")))
@@ -143,6 +144,8 @@ struct Standing {
     rollout: Option<String>,
     /// Why its rollout waits.
     why: Option<String>,
+    /// What it waits for.
+    waits: Waits,
 }
 
 async fn follow(
@@ -152,10 +155,10 @@ async fn follow(
     bar: &Bar,
     now: &mut Standing,
 ) -> Result<u32, Failure> {
-    let (mut first, mut waits) = (true, Waits::default());
+    let mut first = true;
     loop {
-        let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut waits)).await?;
-        waits.watch(guid, &snapshot);
+        let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut now.waits)).await?;
+        now.waits.watch(guid, &snapshot);
         if let Some(news) = now.news_of_rollout(&snapshot) {
             bar.say(&news);
         }
@@ -164,7 +167,7 @@ async fn follow(
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
         first = false;
-        bar.set(waits.standing.clone());
+        bar.set(now.waits.standing.clone());
         if let Some(why) = taken_over(guid, asked, &snapshot) {
             return Err(why);
         }
@@ -302,6 +305,15 @@ impl Waits {
         self.standing = standing(guid, snapshot);
     }
 
+    /// What keeps the process waiting, as far as it was found out: a problem of the cluster, or what a failing monitor reports.
+    fn complaint(&self) -> Option<String> {
+        if let Some(problem) = self.told.get(CLUSTER) {
+            return Some(problem.clone());
+        }
+        let (name, says) = self.told.iter().find(|(name, _)| *name != CLUSTER)?;
+        Some(format!("{name} is not healthy yet: {}", one_line(says)))
+    }
+
     /// Finds out why nothing happens, and tells what is new.
     async fn ask(&mut self, client: &Client, bar: &Bar) {
         self.ask_cluster(client, bar).await;
@@ -336,9 +348,12 @@ impl Waits {
     /// What of the cluster keeps this process waiting.
     fn problem(&self, cluster: &ClusterRow) -> Option<String> {
         let matters = |finding: &&Finding| match finding.code {
-            FindingCode::NoBbsLeads => true,
+            FindingCode::AppendsFail | FindingCode::NoBbsLeads => true,
             FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.to_be_placed,
-            FindingCode::ServiceBehind
+            FindingCode::AppendsSlow
+            | FindingCode::ReplicasBehind
+            | FindingCode::LogNearlyFull
+            | FindingCode::ServiceBehind
             | FindingCode::VersionsDiffer
             | FindingCode::ClockOff
             | FindingCode::LogAhead
@@ -349,6 +364,7 @@ impl Waits {
             | FindingCode::CellEvacuating
             | FindingCode::InstancesCrashed
             | FindingCode::InstancesUnplaced
+            | FindingCode::InstancesWaiting
             | FindingCode::TasksUnplaced
             | FindingCode::MonitorsFail
             | FindingCode::CallbacksRepeated

@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use client::Client;
 use futures::future::join_all;
-use schemas::query::{Finding, FindingCode, Health, InstanceState, StatusRow, TaskState};
+use schemas::limits::STATUS_NAMED;
+use schemas::query::{
+    Finding, FindingCode, Health, InstanceRow, InstanceState, LogRow, StatusRow, TaskState,
+};
 use serde::Serialize;
 use tokio::time::timeout;
 
 use super::args::Global;
 use super::connect::connect;
 use super::failure::{Exit, Failure};
+use super::names::Names;
 use super::output::{Look, Output};
 use super::rows;
 use super::table::{Cell, Table, facts, painted};
-use super::words::{count, one_line};
+use super::words::{bytes, count, one_line};
 
 /// How long is waited for an answer: who asks how a cluster is wants to know soon that nobody answers.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -64,6 +68,13 @@ const fn exit_of(health: Health) -> Exit {
     }
 }
 
+/// The first instances that are being started, `PROCESS/INDEX`: whose monitors may be asked about.
+pub(crate) fn starting(rows: &[InstanceRow]) -> Vec<String> {
+    let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
+    let called = Names::of_rows(rows);
+    starting.take(STATUS_NAMED).map(|row| called.of(row)).collect()
+}
+
 /// What the monitors of these instances have to say, as far as their cells answer.
 pub(crate) async fn complaints(client: &Client, starting: &[String]) -> Vec<Complaint> {
     if client.asks_as_of().is_some() {
@@ -99,11 +110,23 @@ fn screen(row: &StatusRow, monitors: &[Complaint], look: Look) -> String {
     parts.join("\n\n")
 }
 
+/// The stream that holds the log: `3 replicas, 3 in sync, 4711 entries, 12 MiB`.
+fn log_text(log: &LogRow) -> String {
+    let most = log.max_bytes.map(|most| format!(" of {}", bytes(most))).unwrap_or_default();
+    format!(
+        "{}, {} in sync, {}, {}{most}",
+        count(log.replicas.into(), "replica"),
+        log.replicas_in_sync,
+        if log.entries == 1 { "1 entry".to_owned() } else { format!("{} entries", log.entries) },
+        bytes(log.bytes)
+    )
+}
+
 fn head(row: &StatusRow, look: Look) -> String {
     let cluster = &row.cluster;
     let of = |state: InstanceState| cluster.instances.get(&state).copied().unwrap_or_default();
     let pending = cluster.tasks.get(&TaskState::Pending).copied().unwrap_or_default();
-    let text = facts(&[
+    let mut shown = vec![
         ("cells", rows::by_state(&cluster.cells)),
         ("processes", cluster.lrps.to_string()),
         (
@@ -123,7 +146,9 @@ fn head(row: &StatusRow, look: Look) -> String {
         ("callbacks", format!("{} being repeated", row.callbacks_repeated)),
         ("malformed entries", format!("{} set aside", cluster.set_aside.count)),
         ("durability", cluster.durability.clone()),
-    ]);
+    ];
+    shown.extend(row.log.as_ref().map(|log| ("log", log_text(log))));
+    let text = facts(&shown);
     let findings = rows::findings(&row.findings, look);
     let health = painted(row.health.as_str(), look.colour);
     let top = if findings.is_empty() { health } else { format!("{health}\n{findings}") };

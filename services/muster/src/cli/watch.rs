@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use client::{Client, Events, Only};
 use runtime::telemetry::Diverted;
-use schemas::limits::STATUS_NAMED;
 use schemas::names::Domain;
-use schemas::query::{CellState, InstanceRow, InstanceState};
+use schemas::query::{CellState, InstanceRow, InstanceState, Severity};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -17,11 +16,10 @@ use super::connect::connect;
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
 use super::live::{View, event_lines, worst_first};
-use super::names::Names;
 use super::output::Output;
 use super::screen::{Meaning, Screen};
-use super::status::{Complaint, complaints};
-use super::words::count;
+use super::status::{Complaint, complaints, starting};
+use super::words::{count, one_line};
 
 /// How often the ages on a terminal are brought up to date.
 const TICK: Duration = Duration::from_secs(1);
@@ -176,10 +174,7 @@ impl Monitors {
 
     /// Asks about those that start.
     fn ask_about(&self, rows: &[InstanceRow]) {
-        let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
-        let called = Names::of_rows(rows);
-        let names = starting.map(|row| called.of(row));
-        let names: Vec<String> = names.take(STATUS_NAMED).collect();
+        let names = starting(rows);
         self.about.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
     }
 
@@ -207,6 +202,8 @@ async fn look_again(client: &Client, domain: Option<&Domain>, view: &mut View) -
     let instances_in_all = cluster.instances.values().sum();
     let tasks_in_all = cluster.tasks.values().sum();
     let present = cluster.cells.get(&CellState::Present).copied().unwrap_or_default();
+    let bad = cluster.problems.iter().filter(|problem| problem.severity == Severity::Unhealthy);
+    view.problems = bad.map(|problem| format!("UNHEALTHY: {}", one_line(&problem.message))).collect();
     view.title = format!(
         "{}, {} of {} running, {}, position {}",
         count(present.into(), "cell"),

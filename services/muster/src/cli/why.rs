@@ -17,6 +17,7 @@ use super::find;
 use super::missing::{self, Missing};
 use super::output::{Look, Output};
 use super::rows::{note, reached, state, task_note};
+use super::status::complaints;
 use super::table::{Cell, Table};
 use super::words::{age, one_line, short};
 
@@ -35,6 +36,8 @@ struct Why {
     work: Work,
     /// What keeps it from a cell; none: it doesn't wait for one.
     missing: Option<Missing>,
+    /// What its monitor reports, of an instance that starts and is not healthy yet.
+    monitor: Option<String>,
     /// From the newest decision back to the first command.
     chain: Vec<Decided>,
 }
@@ -79,6 +82,13 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<Why, Fail
             (name, Work::Instance(Box::new(row)), missing)
         }
     };
+    let monitor = match &work {
+        Work::Instance(row) if row.state == InstanceState::Claimed && !row.stopping => {
+            let mut says = complaints(client, std::slice::from_ref(&name)).await;
+            says.pop().map(|complaint| complaint.says)
+        }
+        Work::Instance(_) | Work::Task(_) => None,
+    };
     let mut all = decided(known_of(client, Some(&work.about())).await?);
     // A cause that lies with something else, as a cell that was lost.
     while let Some(id) = chain(&all, &work).elsewhere {
@@ -86,7 +96,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<Why, Fail
         all.push(Decided { position, decision });
     }
     let chain = chain(&all, &work).steps.into_iter().cloned().collect();
-    Ok(Why { name, work, missing, chain })
+    Ok(Why { name, work, missing, monitor, chain })
 }
 
 /// The task of this name; none: it can only be an instance.
@@ -202,6 +212,7 @@ fn chain<'a>(all: &'a [Decided], work: &Work) -> Chain<'a> {
 fn text(why: &Why, look: Look) -> String {
     let mut lines = vec![format!("{} is {}", why.name, why.work.head(look))];
     lines.extend(why.missing.as_ref().map(Missing::sentence));
+    lines.extend(why.monitor.as_ref().map(|says| format!("it is not healthy yet: {}", one_line(says))));
     let left_out = why.chain.len().saturating_sub(SHOWN);
     for (at, decided) in why.chain.iter().enumerate() {
         let from_end = why.chain.len() - at;
@@ -583,7 +594,8 @@ mod tests {
     fn a_placement_is_explained() {
         let before: Vec<Decided> = story().into_iter().take(2).collect();
         let chain = chain(&before, &work(instance())).steps.into_iter().cloned().collect();
-        let text = text(&Why { name: "web/0".into(), work: work(instance()), missing: None, chain }, LOOK);
+        let why = Why { name: "web/0".into(), work: work(instance()), missing: None, monitor: None, chain };
+        let text = text(&why, LOOK);
         assert_eq!(
             text,
             "web/0 is RUNNING on c2 (container 0000abc0) at 10.0.0.1:60001, for 54s\n\

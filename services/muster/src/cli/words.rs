@@ -62,6 +62,12 @@ pub(crate) fn mebibytes(mb: u64) -> String {
     }
 }
 
+/// Bytes: `12 KiB`, else as of [`mebibytes`].
+pub(crate) fn bytes(bytes: u64) -> String {
+    let mb = bytes / (1 << 20);
+    if mb == 0 { format!("{} KiB", bytes.div_ceil(1024)) } else { mebibytes(mb) }
+}
+
 fn tenths(tenths: u64, unit: char) -> String {
     if tenths.is_multiple_of(10) {
         format!("{}{unit}", tenths / 10)

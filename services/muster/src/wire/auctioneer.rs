@@ -96,7 +96,7 @@ async fn run_machine(
     let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
-    let beside = (|standing, may_lead| beating.say(standing, may_lead), AuctioneerOnlooker(watch));
+    let beside = (|standing, may_lead| beating.say(standing, may_lead, None), AuctioneerOnlooker(watch));
     drive(&mut machine, &mut receiver, ends, act, beside).await;
     if let Some(beat) = machine.last_beat() {
         let (services, beats) = &*services;

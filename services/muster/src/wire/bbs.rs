@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bbs::callbacks::Called;
-use bbs::{Bbs, Effect, Input, NotAppended, Reply, Settings};
+use bbs::{Bbs, Effect, Input, LogUnread, NotAppended, Reply, Settings};
 use bus::{Bus, LogLimit, ReplyTo, brief};
-use journal::Journal;
-use journal::{Append, AppendError, Recorded};
+use journal::{Append, AppendError, Facts, Journal, JournalError, Recorded};
 use projections::cluster_log::{Positions, SetAsideOrder};
 use projections::{Observed, Picture, Reader};
 use schemas::action::Secret;
@@ -19,7 +18,7 @@ use schemas::codec::Form;
 use schemas::limits::{REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
 use schemas::message::{Answer, Done, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Domain, Ids, ServiceId, TaskGuid};
-use schemas::query::{Filter, MalformedEntry};
+use schemas::query::{Filter, LogRow, MalformedEntry};
 use schemas::secret::{Owner, Place, Purpose};
 use schemas::sight::Sight;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
@@ -57,6 +56,8 @@ const SCANS_AT_ONCE: usize = 8;
 const CONNECTION: Duration = Duration::from_millis(250);
 /// Interval between two readings of the NATS server's clock.
 const SERVER_CLOCK: Duration = Duration::from_secs(5);
+/// Interval between checks of the stream that holds the log.
+const CHECK: Duration = Duration::from_secs(5);
 /// How long a probed rep may take to answer.
 const PROBE: Duration = Duration::from_secs(2);
 
@@ -301,12 +302,13 @@ async fn run_machine(
     answer_beside(&driver, refused, (fed, folded));
     let watch = Arc::clone(&driver.watch);
     watch.drives(&driver);
+    let say = |standing, may_lead| beating.say(standing, may_lead, watch.append_trouble());
     drive(
         &mut *machine,
         &mut inbox,
         driver.decides.clone(),
         |effect| driver.perform(effect),
-        (|standing, may_lead| beating.say(standing, may_lead), BbsOnlooker::new(&watch)),
+        (say, BbsOnlooker::new(&watch)),
     )
     .await;
     watch.rests();
@@ -324,6 +326,7 @@ fn spawn_tasks(driver: &Arc<Driver>) -> JoinSet<()> {
     tasks.spawn(Arc::clone(driver).watch_connection());
     tasks.spawn(Arc::clone(driver).settle());
     tasks.spawn(Arc::clone(driver).read_server_clock());
+    tasks.spawn(Arc::clone(driver).check_log());
     tasks
 }
 
@@ -334,7 +337,7 @@ async fn end(
     known: &Positions,
     stop: &CancellationToken,
 ) -> Result<bool, Ended> {
-    driver.lead(false);
+    driver.listen(false);
     if let Some(why) = driver.stopped() {
         driver.refuse_all(why).await;
         // It still shows the log, and takes an operator's word that this position shall not count.
@@ -373,6 +376,20 @@ fn answer_beside(
     }
     tokio::spawn(Arc::clone(driver).look_back());
     tokio::spawn(Arc::clone(driver).build_ladder());
+}
+
+/// What queries show of the stream.
+fn log_row(facts: &Facts) -> LogRow {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let behind = facts.others.iter().filter(|replica| !replica.in_sync);
+    LogRow {
+        replicas: count(facts.replicas),
+        replicas_in_sync: count(facts.in_sync()),
+        behind: behind.map(|replica| replica.name.clone()).collect(),
+        entries: facts.entries,
+        bytes: facts.bytes,
+        max_bytes: facts.max_bytes,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -569,7 +586,9 @@ impl Driver {
 
     fn perform(self: &Arc<Self>, effect: Effect) {
         match effect {
-            Effect::Leading(leads) => self.lead(leads),
+            Effect::Leading(true) => tracing::info!("this BBS leads"),
+            Effect::Leading(false) => tracing::info!("this BBS does not lead"),
+            Effect::Listening(listens) => self.listen(listens),
             Effect::SetAside(none) => self.explain(none),
             Effect::Feed { cluster, position, entry } => {
                 self.decided.put(position, Arc::clone(&entry), &self.watch);
@@ -622,10 +641,8 @@ impl Driver {
                 if let Err(error) = appended {
                     let why = match error {
                         AppendError::Conflict => NotAppended::Conflict,
-                        AppendError::Unknown(source) => {
-                            tracing::warn!(%subject, %source, "it is unknown whether an entry is stored");
-                            NotAppended::Unknown
-                        }
+                        AppendError::Unknown(source) => self.unknown(&source).await,
+                        AppendError::NotStored(why) => NotAppended::NotStored(why),
                         AppendError::Refused(why) => NotAppended::Refused(why),
                     };
                     self.feed(Input::NotAppended { subject, entry, why }).await;
@@ -665,11 +682,40 @@ impl Driver {
                 self.feed(Input::Called { task, epoch, called }).await;
             }
             Effect::Leading(_)
+            | Effect::Listening(_)
             | Effect::SetAside(_)
             | Effect::Warn(_)
             | Effect::Halt(_)
             | Effect::Feed { .. }
             | Effect::Show { .. } => {}
+        }
+    }
+
+    /// An append whose outcome is unknown, with the reason that a server states on its health endpoint, if one does. The
+    /// embedded journal states its reason itself.
+    async fn unknown(&self, source: &JournalError) -> NotAppended {
+        if let Some(why) = self.lines.journal.write_error().await {
+            return NotAppended::Unknown { why, stated: true };
+        }
+        let stated = matches!(self.lines.journal, Journal::Sqlite(_));
+        NotAppended::Unknown { why: chain(source), stated }
+    }
+
+    /// Checks the stream that holds the log from time to time, so that its loss is noticed though nothing is appended.
+    async fn check_log(self: Arc<Self>) {
+        let mut checks = tokio::time::interval(CHECK);
+        loop {
+            checks.tick().await;
+            let found = match self.lines.history.facts().await {
+                // The embedded journal has no stream.
+                Ok(None) => return,
+                Ok(Some(facts)) => Ok(Some(log_row(&facts))),
+                Err(error) => {
+                    let absent = matches!(error, JournalError::Absent);
+                    Err(LogUnread { why: chain(&error), absent })
+                }
+            };
+            self.feed(Input::Checked(found)).await;
         }
     }
 
@@ -743,21 +789,18 @@ impl Driver {
         self.caller.call(&text, url.plain().is_none(), body).await
     }
 
-    /// A leader listens to commands; who doesn't lead leaves them to the leader.
-    fn lead(self: &Arc<Self>, leads: bool) {
+    /// Subscribes to commands, or ends that: another BBS takes them.
+    fn listen(self: &Arc<Self>, listens: bool) {
         let mut leading = lock(&self.leading);
         leading.cancel();
         *leading = self.ends.child_token();
-        if leads {
-            tracing::info!("this BBS leads");
+        if listens {
             let (driver, token) = (Arc::clone(self), leading.clone());
             tokio::spawn(async move {
                 if let Err(error) = inbox::listen_to_commands(&driver, &token).await {
                     driver.halt(error.into());
                 }
             });
-        } else {
-            tracing::info!("this BBS does not lead");
         }
     }
 

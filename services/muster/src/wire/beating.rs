@@ -8,6 +8,7 @@ use schemas::cluster::Role;
 use schemas::codec::{self, Form};
 use schemas::message::{Alive, Beat, Program, Standing};
 use schemas::names::ServiceId;
+use schemas::query::AppendTrouble;
 
 use super::asking::Services;
 use super::drive::begin;
@@ -64,11 +65,11 @@ impl Beating {
         Self { bus, role, id, program }
     }
 
-    /// Says where it stands; the bus may lose it.
-    pub(super) fn say(&self, standing: Standing, may_lead: bool) {
+    /// Publishes where it stands, and a BBS's trouble with appending; the bus may lose it.
+    pub(super) fn say(&self, standing: Standing, may_lead: bool, append_trouble: Option<AppendTrouble>) {
         let Self { bus, role, id, program } = self;
         let (id, program, clock) = (id.clone(), program.clone(), clock::now());
-        let alive = Alive { id, role: *role, program, standing, clock, may_lead };
+        let alive = Alive { id, role: *role, program, standing, clock, may_lead, append_trouble };
         let subject = BusSubject::Alive(LeaderRole::from(*role)).to_string();
         let (bus, bytes) = (bus.clone(), codec::encode(Form::Json, &alive));
         begin(async move {

@@ -192,7 +192,9 @@ pub(crate) async fn record(
             }
             Err(AppendError::Refused(why)) => return Err(Refusal::new(Code::Unavailable, why)),
             // Reading again tells what was first, or whether it is stored after all.
-            Err(AppendError::Conflict | AppendError::Unknown(_)) => tokio::time::sleep(PAUSE).await,
+            Err(AppendError::Conflict | AppendError::NotStored(_) | AppendError::Unknown(_)) => {
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
     Err(Refusal::new(Code::Unavailable, format!("others wrote first {TRIES} times: try again")))

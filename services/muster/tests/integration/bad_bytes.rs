@@ -151,6 +151,7 @@ fn between_services() -> [Line; 15] {
         standing: Standing { position: Position(1), term: 0, leads: false },
         clock: clock::now(),
         may_lead: true,
+        append_trouble: None,
     };
     [
         Line::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),

@@ -13,8 +13,9 @@ use crate::support::users::Users;
 use crate::support::{Cluster, Muster, Place, eventually};
 
 /// Every check, in its order.
-const CHECKS: [&str; 20] = [
+const CHECKS: [&str; 23] = [
     "connection",
+    "certificate",
     "jetstream",
     "stream",
     "positions",
@@ -22,12 +23,14 @@ const CHECKS: [&str; 20] = [
     "replicas",
     "durability",
     "storage",
+    "health",
     "clock.server",
     "clock.bbs",
     "clock.cells",
     "rights",
     "bbs",
     "auctioneer",
+    "appends",
     "versions",
     "cells",
     "isolation",
@@ -96,7 +99,7 @@ fn a_local_cluster_is_well() {
     let shown = dev.muster.ok("doctor").out;
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("CHECK") && lines[1].starts_with("connection"), "{shown}");
-    assert!(lines.last().unwrap().starts_with("20 checks: 0 failed, "), "{shown}");
+    assert!(lines.last().unwrap().starts_with("23 checks: 0 failed, "), "{shown}");
     dev.muster.exits(2, "doctor --domain shop").tells(&["--domain shop is not used by this command"]);
     dev.end(&place);
 }
@@ -110,7 +113,7 @@ fn where_nobody_answers_it_is_said_why() {
     says(&outcomes, "connection", "failed", &[&url, "refused"]);
     let skipped =
         outcomes.iter().filter(|(_, (outcome, why))| outcome == "skipped" && why.contains("no connection"));
-    assert_eq!(skipped.count(), 18, "all but the connection and this host: {outcomes:#?}");
+    assert_eq!(skipped.count(), 21, "all but the connection and this host: {outcomes:#?}");
     let place = Place::new();
     let outcomes = doctor(&Muster::local(place.path()), 5, &[]);
     says(&outcomes, "connection", "failed", &["muster.sock"]);

@@ -26,6 +26,7 @@
 //! | `bad_bytes.rs` | bytes that are not messages, on every subject |
 //! | `bad_log.rs` | logs and folders that must not be worked with |
 //! | `secrets.rs` | secrets, from the client to the container and nowhere else; their keys |
+//! | `appends.rs` | a log that takes no entries: a full disk, a limit that is reached, a stream that is deleted |
 //! | `status.rs` | who beats now, and how the cluster is |
 //! | `doctor.rs` | what `muster doctor` says of a cluster that is well, and of one that isn't |
 //! | `systemd.rs` | what systemd is told, and the units that are written for it
@@ -41,6 +42,7 @@
 //! | `support/` | folders, programs, their containers, a plain NATS client |
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
 
+mod appends;
 mod bad_bytes;
 mod bad_input;
 mod bad_log;

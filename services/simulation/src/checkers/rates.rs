@@ -127,6 +127,7 @@ fn of_bbs(effect: &bbs::Effect) -> Vec<(Kind, String)> {
         | E::Show { .. }
         | E::Feed { .. }
         | E::Leading(_)
+        | E::Listening(_)
         | E::Warn(_)
         | E::SetAside(_)
         | E::Halt(_) => vec![],

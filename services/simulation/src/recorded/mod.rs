@@ -200,6 +200,7 @@ fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<E
             | bbs::Effect::Feed { .. }
             | bbs::Effect::Call { .. }
             | bbs::Effect::Leading(_)
+            | bbs::Effect::Listening(_)
             | bbs::Effect::Warn(_) => {}
         }
     }

@@ -76,6 +76,7 @@ impl Stage<'_> {
             | E::Beat(_)
             | E::Feed { .. }
             | E::Leading(_)
+            | E::Listening(_)
             | E::SetAside(_)
             | E::Warn(_) => {}
         }

@@ -45,6 +45,7 @@ impl Facts {
             durability: String::new(),
             history_limit: crate::nodes::HISTORY,
             refused_transitions: 0,
+            log: None,
             set_aside: MalformedEntries::default(),
             services: schemas::query::Services::default(),
             heard: std::collections::BTreeMap::new(),

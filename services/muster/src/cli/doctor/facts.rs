@@ -53,6 +53,16 @@ pub(super) struct Server {
     pub(super) round_trip: Asked<Duration>,
     /// Why services would refuse it.
     pub(super) problems: Vec<String>,
+    /// The certificates that this program uses.
+    pub(super) certificates: Asked<Vec<Certificate>>,
+}
+
+/// A file with a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Certificate {
+    pub(super) file: PathBuf,
+    /// Time until it expires; `None` if it has expired.
+    pub(super) left: Option<Duration>,
 }
 
 /// The journal's stream.
@@ -79,6 +89,8 @@ pub(super) struct Storage {
     pub(super) used: u64,
     /// How much it may use; 0: there is no limit.
     pub(super) most: u64,
+    /// Free bytes of its disk; `None` if its folder is not on this host.
+    pub(super) free: Option<u64>,
 }
 
 /// What the credentials in hand let us do, as it was tried.
@@ -161,6 +173,8 @@ pub(super) struct OnNats {
     pub(super) entries: Asked<Vec<Reading>>,
     pub(super) durability: Durability,
     pub(super) storage: Asked<Vec<Storage>>,
+    /// The address and the answer of each server's health endpoint.
+    pub(super) health: Asked<Vec<(String, Result<(), String>)>>,
     pub(super) rights: Asked<Rights>,
 }
 

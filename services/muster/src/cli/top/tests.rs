@@ -61,6 +61,7 @@ fn status() -> StatusRow {
         worst: vec![InstanceRow { index: 2, ..running(2) }],
         starting: vec![],
         cells: vec![],
+        log: None,
     }
 }
 

@@ -14,7 +14,7 @@ use metrics::family::{Family, Sample, Service};
 use metrics::page::{Saying, Source};
 use projections::{Figures, Observed, Picture};
 use schemas::Position;
-use schemas::query::{CellState, InstanceState, TaskState};
+use schemas::query::{AppendTrouble, CellState, InstanceState, LogRow, TaskState};
 use schemas::resources::Resources;
 use schemas::task::CallbackVerdict;
 use tokio::time::{Instant, timeout};
@@ -42,7 +42,7 @@ pub(crate) struct BbsWatch {
     lag: Arc<Lag>,
     pub(crate) commands: Commands,
     append: Histogram,
-    appends: [Counter; 4],
+    appends: [Counter; 5],
     convergence: Histogram,
     heartbeats: Counter,
     callbacks: [Counter; 3],
@@ -51,6 +51,9 @@ pub(crate) struct BbsWatch {
     pub(crate) spans_dropped: Counter,
     /// How the machine is, as of its last turn.
     gauges: Mutex<Option<Gauges>>,
+    /// Trouble of the machine with appending, and the stream that it read last, as of its last turn.
+    trouble: Mutex<Option<AppendTrouble>>,
+    log: Mutex<Option<LogRow>>,
     /// Why it decides nothing any more.
     stopped: Mutex<Option<String>>,
     /// Reason for which it has no journal to read.
@@ -68,7 +71,7 @@ struct Counted {
 }
 
 /// The outcomes of appends, by their names.
-const APPENDS: [&str; 4] = ["stored", "conflict", "unknown", "refused"];
+const APPENDS: [&str; 5] = ["stored", "conflict", "unknown", "refused", "not_stored"];
 /// The outcomes of callbacks, by their names.
 const CALLBACKS: [&str; 3] = ["delivered", "repeated", "given_up"];
 
@@ -100,6 +103,8 @@ impl BbsWatch {
             spans_sent: Counter::new(),
             spans_dropped: Counter::new(),
             gauges: Mutex::default(),
+            trouble: Mutex::default(),
+            log: Mutex::default(),
             stopped: Mutex::default(),
             driver: Mutex::default(),
             counted: tokio::sync::Mutex::default(),
@@ -137,6 +142,11 @@ impl BbsWatch {
         *lock(&self.stopped) = Some(why.to_owned());
     }
 
+    /// Trouble of the machine with appending, if it has any.
+    pub(crate) fn append_trouble(&self) -> Option<AppendTrouble> {
+        lock(&self.trouble).clone()
+    }
+
     /// The journal answered an append after so long.
     pub(crate) fn appended(&self, took: Duration, error: Option<&AppendError>) {
         let outcome = match error {
@@ -144,6 +154,7 @@ impl BbsWatch {
             Some(AppendError::Conflict) => 1,
             Some(AppendError::Unknown(_)) => 2,
             Some(AppendError::Refused(_)) => 3,
+            Some(AppendError::NotStored(_)) => 4,
         };
         self.append.took(took);
         self.appends[outcome].add();
@@ -188,6 +199,17 @@ impl BbsWatch {
         let spans = [("sent", self.spans_sent.get()), ("dropped", self.spans_dropped.get())];
         told.extend(by(&of::TRACE_SPANS, spans));
         let gauges = *lock(&self.gauges);
+        let fails = self.append_trouble().is_some_and(|trouble| trouble.fails);
+        told.push(of::APPENDS_FAIL.says(fails));
+        if let Some(log) = &*lock(&self.log) {
+            told.extend([
+                of::LOG_REPLICAS.says(log.replicas),
+                of::LOG_REPLICAS_IN_SYNC.says(log.replicas_in_sync),
+                of::LOG_ENTRIES.says(log.entries),
+                of::LOG_SIZE.says(log.bytes),
+                of::LOG_LIMIT.says(log.max_bytes.unwrap_or_default()),
+            ]);
+        }
         told.push(of::LEADER.says(gauges.is_some_and(|gauges| gauges.standing.leads)));
         if let Some(gauges) = gauges {
             let behind = self.lag.behind(gauges.standing.position);
@@ -270,6 +292,9 @@ impl Source for BbsWatch {
             if let Some(why) = &*lock(&self.stopped) {
                 wrong.push(format!("it decides nothing any more: {why}"));
             }
+            if let Some(AppendTrouble { since, fails: true, reason }) = &*lock(&self.trouble) {
+                wrong.push(format!("the log takes no entries since {since}: {reason}"));
+            }
             match *lock(&self.gauges) {
                 Some(gauges) if gauges.caught_up => {
                     wrong.extend(self.lag.behind(gauges.standing.position).wrong());
@@ -319,6 +344,12 @@ impl Onlooker<Bbs> for BbsOnlooker<'_> {
             self.looking.get_or_insert(began);
         }
         *lock(&self.watch.gauges) = Some(gauges);
+        *lock(&self.watch.trouble) = machine.append_trouble();
+        let mut log = lock(&self.watch.log);
+        if log.as_ref() != machine.log_row() {
+            *log = machine.log_row().cloned();
+        }
+        drop(log);
         self.watch.driven.pulse.turn();
     }
 }
@@ -333,6 +364,7 @@ fn tell_world(counted: &Counted) -> Vec<Sample> {
         of::INSTANCES_MISSING.says(figures.instances_missing),
         of::INSTANCES_EXTRA.says(figures.instances_extra),
         of::INSTANCES_UNPLACED.says(figures.instances_unplaced),
+        of::INSTANCES_WAITING.says(figures.instances_waiting),
         of::INSTANCES_EVACUATING.says(counts.instances.evacuating),
         of::TASKS_UNPLACED.says(figures.tasks_unplaced),
         of::DOMAINS_FRESH.says(figures.domains_fresh),

@@ -101,6 +101,11 @@ impl Cluster {
     pub(crate) fn unfounded() -> Self {
         let place = Place::new();
         let server = Server::start(&place);
+        Self::on(place, server)
+    }
+
+    /// A server in this place, and no service.
+    pub(crate) fn on(place: Place, server: Server) -> Self {
         Self { services: BTreeMap::new(), server, place, kills: BTreeMap::new() }
     }
 

@@ -61,9 +61,10 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
     // What is timed is not asked beside anything else.
     let server = server::of(&connected, global).await;
     let stream = server::stream(&connected, args.replicas).await;
-    let (entries, storage, cluster, tables, host, told) = tokio::join!(
+    let (entries, storage, health, cluster, tables, host, told) = tokio::join!(
         server::entries(&connected, &nats, &stream),
         server::storage(&args.monitoring),
+        server::health(&args.monitoring),
         cluster::of(client),
         database::of(args.of.database.as_ref(), global),
         host::host(),
@@ -77,7 +78,7 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
         }
         Ok(_) | Err(_) => journal::durability(&args.monitoring).await,
     };
-    let on = OnNats { server, stream, entries, durability, storage, rights };
+    let on = OnNats { server, stream, entries, durability, storage, health, rights };
     Answers::Facts(Box::new(Facts { place: Place::Nats(Box::new(on)), cluster, tables, host, told }))
 }
 

@@ -18,7 +18,9 @@ use schemas::names::ServiceId;
 
 use super::super::super::args::Global;
 use super::super::super::connect::{role, who, without_password};
-use super::super::facts::{Asked, NoConnection, Reading, Rights, Server, Storage, Stream, Unknown};
+use super::super::facts::{
+    Asked, Certificate, NoConnection, Reading, Rights, Server, Storage, Stream, Unknown,
+};
 use crate::error::chain;
 use crate::serve::{Nats, identity};
 
@@ -110,7 +112,21 @@ pub(super) async fn of(connected: &Connected, global: &Global) -> Server {
         credentials: global.creds.clone(),
         round_trip: round_trip(connected).await,
         problems: examine::of_server(&connected.connection),
+        certificates: certificates(global),
     }
+}
+
+/// When the certificates expire that this program shows and trusts.
+fn certificates(global: &Global) -> Asked<Vec<Certificate>> {
+    let files = [&global.tls.tls_cert, &global.tls.tls_ca];
+    let read = |file: &std::path::PathBuf| {
+        let failed = |why: String| Unknown::Failed(format!("{}: {why}", file.display()));
+        let pem = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
+        let expires = access::certificates::expiry(&pem).map_err(|error| failed(error.to_string()))?;
+        let left = expires.since(clock::now());
+        Ok(Certificate { file: file.clone(), left: (!left.is_zero()).then_some(left) })
+    };
+    files.into_iter().flatten().map(read).collect()
 }
 
 /// Returns a subject of a request that the role may send and that changes nothing.
@@ -199,7 +215,29 @@ pub(super) async fn storage(monitoring: &[String]) -> Asked<Vec<Storage>> {
         let said = monitor::get(url, "/jsz").await.map_err(|error| Unknown::Failed(error.to_string()))?;
         let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
         let (used, most) = (number(&said["storage"]), number(&said["config"]["max_storage"]));
-        all.push(Storage { url: url.clone(), used, most });
+        let free = said["config"]["store_dir"].as_str().and_then(free_bytes);
+        all.push(Storage { url: url.clone(), used, most, free });
+    }
+    Ok(all)
+}
+
+/// Free bytes of the disk with this folder, if it is on this host.
+fn free_bytes(folder: &str) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Asks the health endpoint of each server.
+pub(super) async fn health(monitoring: &[String]) -> Asked<Vec<(String, Result<(), String>)>> {
+    if monitoring.is_empty() {
+        return Err(Unknown::Skipped(
+            "no monitoring address is given: --monitoring http://HOST:8222".to_owned(),
+        ));
+    }
+    let mut all = vec![];
+    for url in monitoring {
+        let said = monitor::health(url).await.map_err(|error| Unknown::Failed(error.to_string()))?;
+        all.push((url.clone(), said));
     }
     Ok(all)
 }

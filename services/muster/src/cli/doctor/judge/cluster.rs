@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::cluster::Role;
 use schemas::isolation::{Isolation, Level};
-use schemas::query::{CellRow, CellState, ClusterRow, ServiceRow};
+use schemas::query::{CellRow, CellState, ClusterRow, Finding, FindingCode, ServiceRow};
 
 use super::super::super::words::{count, took};
 use super::super::check::Check;
@@ -20,10 +20,11 @@ const SHOWN: usize = 5;
 pub(super) fn checks(cluster: &Cluster) -> Vec<Check> {
     let Cluster { row, cells } = cluster;
     let mut checks = match row {
-        Ok(row) => vec![leader(row, Role::Bbs), leader(row, Role::Auctioneer)],
+        Ok(row) => vec![leader(row, Role::Bbs), leader(row, Role::Auctioneer), appends(row)],
         Err(why) => vec![
             unknown("bbs", why).advise("see that a BBS runs: muster bbs, systemctl status muster-bbs"),
             Check::skipped("auctioneer", "no BBS says it"),
+            Check::skipped("appends", "no BBS says it"),
         ],
     };
     let of_cells = cells.as_ref();
@@ -82,6 +83,23 @@ fn leader(row: &ClusterRow, role: Role) -> Check {
     }
     let check = Check::warning(check, format!("{found}; {}", behind.join(", ")));
     if *lag >= BEHIND { check.advise("see whether its host is overloaded, and its log") } else { check }
+}
+
+/// Whether the log takes entries, as the BBSs report it.
+fn appends(row: &ClusterRow) -> Check {
+    let of_appends =
+        |finding: &&Finding| matches!(finding.code, FindingCode::AppendsFail | FindingCode::AppendsSlow);
+    let Some(finding) = row.problems.iter().find(of_appends) else {
+        return Check::ok("appends", "no BBS has trouble with appending to the log");
+    };
+    if finding.code == FindingCode::AppendsFail {
+        return Check::failed("appends", &finding.message)
+            .advise("a full disk: make room, then restart the NATS server, which writes nothing before that; muster dev goes on without a restart")
+            .advise("a limit: raise max_file_store in the server's configuration, max_bytes of the stream, or the limit of the account")
+            .advise("no answer: see that a majority of the NATS servers runs, and what GET /healthz of their monitoring reports");
+    }
+    Check::warning("appends", &finding.message)
+        .advise("see the disk of the NATS server that leads the stream, and the connection of the BBS to it")
 }
 
 /// Which versions run.

@@ -18,11 +18,13 @@ mod host;
 mod server;
 mod stream;
 
+use super::super::words::bytes;
 use super::check::{Check, Report};
 use super::facts::{Asked, Facts, Host, NoConnection, Place, Unknown};
 
 /// Every check that wants a cluster, in their order.
-const OF_CLUSTER: [&str; 16] = [
+const OF_CLUSTER: [&str; 19] = [
+    "certificate",
     "jetstream",
     "stream",
     "positions",
@@ -30,12 +32,14 @@ const OF_CLUSTER: [&str; 16] = [
     "replicas",
     "durability",
     "storage",
+    "health",
     "clock.server",
     "clock.bbs",
     "clock.cells",
     "rights",
     "bbs",
     "auctioneer",
+    "appends",
     "versions",
     "cells",
     "isolation",
@@ -86,10 +90,4 @@ fn unknown(check: &'static str, why: &Unknown) -> Check {
         Unknown::Skipped(why) => Check::skipped(check, why),
         Unknown::Failed(why) => Check::failed(check, why),
     }
-}
-
-/// Bytes in their largest unit.
-fn bytes(bytes: u64) -> String {
-    let mb = bytes / (1 << 20);
-    if mb == 0 { format!("{} KiB", bytes.div_ceil(1024)) } else { super::super::words::mebibytes(mb) }
 }

@@ -1,9 +1,15 @@
 //! The connection, and what the credentials in hand may do.
 
+use std::time::Duration;
+
 use super::super::super::words::{count, took};
 use super::super::check::Check;
-use super::super::facts::{Asked, Folder, NoConnection, Rights, Server};
+use super::super::facts::{Asked, Certificate, Folder, NoConnection, Rights, Server};
 use super::unknown;
+
+/// Days before the expiry of a certificate from which the check fails, and from which it warns.
+const EXPIRES_NOW: u64 = 3;
+const EXPIRES_SOON: u64 = 30;
 
 /// Why there is no connection.
 pub(super) fn no_connection(why: &NoConnection) -> Check {
@@ -51,7 +57,29 @@ pub(super) fn checks(server: &Server) -> Vec<Check> {
         Check::failed("jetstream", "the server has no JetStream, so there is no place for the journal")
             .advise("add a block jetstream { store_dir: .. } to its configuration: see deploy/nats.conf")
     };
-    vec![connection, jetstream]
+    vec![connection, certificate(&server.certificates), jetstream]
+}
+
+/// Whether certificates of this program expire soon.
+fn certificate(files: &Asked<Vec<Certificate>>) -> Check {
+    let files = match files {
+        Ok(files) => files,
+        Err(why) => return unknown("certificate", why).advise("see --tls-cert and --tls-ca"),
+    };
+    let days = |left: Option<Duration>| left.map(|left| left.as_secs() / 86_400);
+    let found = files.iter().map(|Certificate { file, left }| match days(*left) {
+        Some(days) => format!("{} expires in {}", file.display(), count(days, "day")),
+        None => format!("{} has expired", file.display()),
+    });
+    let found = found.collect::<Vec<_>>().join("; ");
+    let advice =
+        "have a new one made, bring it to where the old one is, and start the programs that read it again";
+    match files.iter().map(|one| days(one.left)).min() {
+        None => Check::skipped("certificate", "no certificate is used: --tls-cert"),
+        Some(None | Some(0..EXPIRES_NOW)) => Check::failed("certificate", found).advise(advice),
+        Some(Some(EXPIRES_NOW..EXPIRES_SOON)) => Check::warning("certificate", found).advise(advice),
+        Some(Some(_)) => Check::ok("certificate", found),
+    }
 }
 
 fn as_whom(server: &Server) -> String {
@@ -62,7 +90,7 @@ fn as_whom(server: &Server) -> String {
     }
 }
 
-fn micros(time: std::time::Duration) -> String {
+fn micros(time: Duration) -> String {
     if time.as_millis() == 0 { format!("{} µs", time.as_micros()) } else { took(time) }
 }
 
@@ -71,6 +99,7 @@ pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
     let path = folder.path.display();
     vec![
         Check::ok("connection", format!("the socket of a local cluster in {path}")),
+        Check::skipped("certificate", "a local cluster has no connection that could be encrypted"),
         Check::skipped("jetstream", "a local cluster has an embedded journal"),
     ]
 }
@@ -133,6 +162,19 @@ mod tests {
             refused: refused.iter().map(|text| (*text).to_owned()).collect(),
             beyond: beyond.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn certificate_is_judged_by_the_days_that_are_left() {
+        let of = |days: Option<u64>| {
+            let left = days.map(|days| Duration::from_secs(days * 86_400));
+            certificate(&Ok(vec![Certificate { file: "bbs.crt".into(), left }])).outcome
+        };
+        assert_eq!(
+            [Some(30), Some(29), Some(3), Some(2), None].map(of),
+            [Outcome::Ok, Outcome::Warning, Outcome::Warning, Outcome::Failed, Outcome::Failed]
+        );
+        assert_eq!(certificate(&Ok(vec![])).outcome, Outcome::Skipped);
     }
 
     #[test]

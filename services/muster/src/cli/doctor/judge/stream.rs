@@ -17,6 +17,8 @@ const MANY_CONSUMERS: usize = 200;
 /// What to do about a compressed stream.
 const UNCOMPRESS: &str =
     "as an admin: muster auth add FOLDER admin NAME, then muster journal migrate with its credentials";
+/// What to do about a full disk of a NATS server.
+const RESTART: &str = "make room on the disk of that server, then restart it: after a failed write nats-server stores nothing until it is restarted";
 /// Of how little free disk is warned, and how little is too little, in bytes.
 const FREE: (u64, u64) = (1 << 30, 100 << 20);
 
@@ -30,6 +32,7 @@ pub(super) fn checks(on: &OnNats) -> Vec<Check> {
             replicas(stream, on.server.cluster.as_deref()),
             durability,
             storage(stream, &on.storage),
+            health(&on.health),
         ],
         Err(why) => {
             let other = |check| Check::skipped(check, "the stream isn't known");
@@ -40,6 +43,7 @@ pub(super) fn checks(on: &OnNats) -> Vec<Check> {
                 other("replicas"),
                 durability,
                 other("storage"),
+                health(&on.health),
             ]
         }
     }
@@ -168,17 +172,22 @@ fn durability(durability: &Durability) -> Check {
 fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
     let seen = &stream.seen;
     let mut found = format!("the stream takes {}", bytes(seen.bytes));
-    let mut fullest = 0;
+    let (mut fullest, mut least, mut is_short) = (0, u64::MAX, false);
     if let Some(most) = seen.most_bytes {
         found.push_str(&format!(" of {}", bytes(most)));
         fullest = parts(seen.bytes, most);
     }
     match servers {
         Ok(servers) => {
-            for Storage { url, used, most } in servers {
+            for Storage { url, used, most, free } in servers {
                 let limit = if *most == 0 { String::new() } else { format!(" of {}", bytes(*most)) };
                 found.push_str(&format!("; the server at {url} uses {}{limit}", bytes(*used)));
                 fullest = fullest.max(parts(*used, *most));
+                if let Some(free) = free {
+                    found.push_str(&format!(", {} are free on its disk", bytes(*free)));
+                    least = least.min(*free);
+                    is_short |= *most > 0 && used.saturating_add(*free) < *most;
+                }
             }
         }
         Err(Unknown::Failed(why) | Unknown::Skipped(why)) => {
@@ -186,11 +195,41 @@ fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
         }
     }
     let advice = "give JetStream more room (max_file_store in the server's configuration, max_bytes of the stream): once it is full nothing is decided any more";
-    match fullest {
-        full if full >= FILLS.1 => Check::failed("storage", found).advise(advice),
-        full if full >= FILLS.0 => Check::warning("storage", found).advise(advice),
+    match (fullest, least) {
+        (_, free) if free < FREE.1 => Check::failed("storage", found).advise(RESTART),
+        (full, _) if full >= FILLS.1 => Check::failed("storage", found).advise(advice),
+        (full, _) if full >= FILLS.0 => Check::warning("storage", found).advise(advice),
+        (_, free) if free < FREE.0 => Check::warning("storage", found).advise(RESTART),
+        _ if is_short => Check::warning("storage", format!("{found}: less than max_file_store allows"))
+            .advise("set max_file_store below what the disk has room for: a limit that is reached is refused at once, and goes on without a restart; a full disk is not"),
         _ => Check::ok("storage", found),
     }
+}
+
+/// What the health endpoints of the servers report.
+fn health(servers: &Asked<Vec<(String, Result<(), String>)>>) -> Check {
+    let servers = match servers {
+        Ok(servers) => servers,
+        Err(Unknown::Skipped(why)) => return Check::skipped("health", why),
+        Err(why) => {
+            return unknown("health", why)
+                .advise("see that the server runs, with that monitoring address (http)");
+        }
+    };
+    let bad: Vec<String> = servers
+        .iter()
+        .filter_map(|(url, said)| Some(format!("{url} reports: {}", said.as_ref().err()?)))
+        .collect();
+    if bad.is_empty() {
+        return Check::ok("health", format!("{} healthy", count(servers.len() as u64, "server")));
+    }
+    let found = bad.join("; ");
+    let is_full = found.contains("no space left") || found.contains("write error");
+    let check = Check::failed("health", found);
+    if is_full {
+        return check.advise(RESTART);
+    }
+    check.advise("see the log of that server; while it starts or catches up, ask again")
 }
 
 /// How much of a limit is used, in parts of a hundred; none of no limit.
@@ -228,7 +267,8 @@ pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
             }
         }
     };
-    vec![stream, positions, entries, replicas, durability, storage]
+    let health = Check::skipped("health", "a local cluster has no NATS server");
+    vec![stream, positions, entries, replicas, durability, storage, health]
 }
 
 #[cfg(test)]
@@ -317,7 +357,7 @@ mod tests {
     #[test]
     fn what_is_nearly_full_is_said_before_it_is() {
         let of = |used: u64, most: u64| {
-            let server = Storage { url: "u".into(), used, most };
+            let server = Storage { url: "u".into(), used, most, free: None };
             storage(&stream(), &Ok(vec![server])).outcome
         };
         assert_eq!(
@@ -326,5 +366,29 @@ mod tests {
         );
         let own = storage(&with(|seen| seen.most_bytes = Some(3 << 20)), &Err(Unknown::Skipped("s".into())));
         assert_eq!(own.outcome, Outcome::Failed);
+    }
+
+    #[test]
+    fn storage_limit_is_compared_with_the_free_disk() {
+        let of = |used: u64, most: u64, free: u64| {
+            let server = Storage { url: "u".into(), used, most, free: Some(free) };
+            storage(&stream(), &Ok(vec![server]))
+        };
+        assert_eq!(of(1 << 30, 8 << 30, 8 << 30).outcome, Outcome::Ok);
+        let short = of(1 << 30, 8 << 30, 2 << 30);
+        assert_eq!(short.outcome, Outcome::Warning);
+        assert!(short.found.ends_with("less than max_file_store allows"), "{}", short.found);
+        let full = of(1 << 30, 8 << 30, 1 << 20);
+        assert_eq!(full.outcome, Outcome::Failed);
+        assert!(full.advice[0].contains("restart"), "{:?}", full.advice);
+    }
+
+    #[test]
+    fn write_error_of_a_server_fails_the_health_check_and_asks_for_a_restart() {
+        let of = |said: Result<(), &str>| health(&Ok(vec![("u".to_owned(), said.map_err(str::to_owned))]));
+        assert_eq!(of(Ok(())).outcome, Outcome::Ok);
+        let full = of(Err("JetStream stream '$G > MUSTER' write error: 1.blk: no space left on device"));
+        assert_eq!(full.outcome, Outcome::Failed);
+        assert!(full.advice[0].contains("restart it"), "{:?}", full.advice);
     }
 }
