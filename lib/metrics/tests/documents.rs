@@ -166,6 +166,7 @@ fn every_metric_is_shown_on_the_dashboard() {
         "muster_build_info",
         "muster_connected",
         "muster_follower_lag_entries",
+        "muster_log_entries",
         "muster_rep_memory_capacity",
         "muster_rep_disk_capacity",
         "muster_rep_disk_free",

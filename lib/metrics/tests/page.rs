@@ -69,8 +69,11 @@ async fn a_metric_stands_on_the_page_once_whoever_tells_it() {
     page.add(Told::by(Service::Auctioneer, None, vec![LEADER.says(false)]));
     page.add(Told::by(Service::Rep, Some("c1"), vec![ATTACHED.says(true)]));
     page.add(Told::by(Service::Rep, Some("c\"2"), vec![ATTACHED.says(false)]));
-    let told =
-        lines(&page, &["muster_leader", "muster_appends", "muster_rep_attached", "muster_build"]).await;
+    let told = lines(
+        &page,
+        &["muster_leader", "muster_appends ", "muster_appends_total", "muster_rep_attached", "muster_build"],
+    )
+    .await;
     assert_eq!(
         told,
         [
@@ -84,7 +87,7 @@ async fn a_metric_stands_on_the_page_once_whoever_tells_it() {
             "# TYPE muster_leader gauge",
             "muster_leader{service=\"bbs\"} 1",
             "muster_leader{service=\"auctioneer\"} 0",
-            "# HELP muster_appends Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused",
+            "# HELP muster_appends Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused (never stored), not_stored (a limit or a disk is full)",
             "# TYPE muster_appends counter",
             "muster_appends_total{service=\"bbs\",outcome=\"stored\"} 7",
             "# HELP muster_rep_attached Whether the rep speaks for its cell: 1 or 0",
