@@ -7,6 +7,7 @@
 //!
 //! `PARENT` is found by [`place`], unless the settings name another.
 
+mod left;
 mod limits;
 mod place;
 
@@ -26,6 +27,7 @@ use schemas::names::CellId;
 use self::place::{may_limit, place};
 use crate::process::{Groups, fnv};
 
+pub(crate) use left::record_and_clean;
 pub use limits::PROCESSES;
 pub(crate) use limits::{Limiter, Limits, out_of_memory};
 
@@ -111,6 +113,11 @@ impl Cgroups {
     /// Whether a controller rules the groups that are made here.
     pub(crate) fn gives(&self, controller: &str) -> bool {
         self.given.contains(&controller)
+    }
+
+    /// The group that all of them are in.
+    pub(crate) fn base(&self) -> &Path {
+        &self.base
     }
 
     /// Where the group of a container is, or will be.

@@ -4,8 +4,9 @@
 //! in the trash is removed beside everything else, and what can't be removed is tried again every minute.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl Trash {
     /// Makes the folder if there is none, and lists what an earlier executor left in it.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         let folder = data.join(FOLDER);
-        fs::create_dir_all(&folder)?;
+        DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
         let left = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
         let new = left.collect::<io::Result<_>>()?;
         let waiting = Mutex::new(Waiting { new, resisting: BTreeSet::new() });

@@ -83,6 +83,16 @@ impl Limiter {
         }
     }
 
+    /// The groups of version 1 that those of the containers are in.
+    pub(crate) fn bases(&self) -> Vec<PathBuf> {
+        let places = [&self.memory, &self.processes, &self.cpu];
+        let own = |place: &Place| match place {
+            Place::Common => None,
+            Place::Own(base) => Some(base.clone()),
+        };
+        places.into_iter().flatten().filter_map(own).collect()
+    }
+
     /// The walls that these are.
     pub(crate) fn walls(&self) -> Isolation {
         let known = [(&self.memory, Wall::Memory), (&self.processes, Wall::Forks), (&self.cpu, Wall::Cpu)];

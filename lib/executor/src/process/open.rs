@@ -23,7 +23,7 @@ use super::keeper::Begin;
 use super::link::Link;
 use super::ports::Ports;
 use super::{Isolate, Settings};
-use crate::cgroup::{Cgroups, Limiter, NoCgroups};
+use crate::cgroup::{Cgroups, Limiter, NoCgroups, record_and_clean};
 use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::ids::Ids;
 use crate::isolation::masked;
@@ -36,6 +36,8 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause between attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
+/// The file of a data folder that its executor holds a lock on.
+const LOCK: &str = "lock";
 /// The first descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
@@ -116,6 +118,9 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     };
     log_groups(&settings, &common, &limiter);
     let cgroups = common.ok();
+    let bases: Vec<PathBuf> =
+        cgroups.iter().map(|groups| groups.base().to_owned()).chain(limiter.bases()).collect();
+    record_and_clean(&settings.data, LOCK, &bases);
     let ids = match settings.isolate {
         Isolate::WhereItCan { first_id } if geteuid().is_root() => Some(Ids::open(first_id, &settings.data)),
         Isolate::WhereItCan { .. } | Isolate::Never => None,
@@ -159,7 +164,7 @@ fn log_groups(settings: &Settings, common: &Result<Cgroups, NoCgroups>, limiter:
 
 /// The lock on the folder, for as long as the descriptor is open.
 fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
-    let path = data.join("lock");
+    let path = data.join(LOCK);
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(|source| OpenError::Unusable { path: path.clone(), source })?;
     let patient_until = Instant::now() + LOCK_PATIENCE;
