@@ -34,7 +34,7 @@ pub struct Figures {
     pub instances_extra: u64,
     /// Instances that no cell takes.
     pub instances_unplaced: u64,
-    /// Instances that have waited for placement for longer than [`WAITS_LONG`].
+    /// Instances that have waited for placement for longer than two minutes.
     pub instances_waiting: u64,
     /// Tasks that no cell takes.
     pub tasks_unplaced: u64,

@@ -30,7 +30,7 @@ impl LogLimit {
         Self(Mutex::new(Window { began: None, logged: 0, left_out: 0 }))
     }
 
-    /// Calls `log` unless [`LINES`] of this kind were logged within the last second. The next line that is logged comes
+    /// Calls `log` unless five lines of this kind were logged within the last second. The next line that is logged comes
     /// with the number of those that were not.
     pub fn log(&self, log: impl FnOnce()) {
         let Some(left_out) = self.admit() else { return };
