@@ -67,11 +67,14 @@ impl Scene {
         }
     }
 
-    /// ALPHA finds its work when it is another's.
+    /// ALPHA finds its work when another cell has it. If it evacuates, the order reaches it between its claim and the
+    /// answer: it claims only what it has prepared, and an evacuating rep prepares nothing.
     fn gets_nothing(&mut self, evacuates: bool, given: u64) {
-        self.stands_still(ALPHA, given - 50, given + 10_000 + self.jitter());
+        let back = given + 10_000 + self.jitter();
+        self.stands_still(ALPHA, given - 50, back);
         if evacuates {
-            self.evacuates(ALPHA, given + 500);
+            self.delay_ms = 60;
+            self.evacuates(ALPHA, back - 60 + self.attempt * 5);
         }
     }
 
