@@ -55,7 +55,7 @@ async fn who_starts_before_the_servers_have_found_each_other_waits() -> Result<(
     }
     cluster.start_all()?;
     for name in ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "projector-1"] {
-        cluster.says(name, "the journal is unavailable").await?;
+        cluster.says(name, "the journal cannot be read").await?;
     }
     cluster.restart_servers(2).await?;
     let asker = Asker::connect(&cluster.url(), "operator", &Arc::default()).await?;
