@@ -52,8 +52,8 @@ pub struct Cell {
     pub present: bool,
     /// Whether it evacuates.
     pub evacuating: bool,
-    /// Whether its self-test passes.
-    pub healthy: bool,
+    /// Why its self-test fails, if it does.
+    pub unhealthy: Option<String>,
     /// Whether an operator wants it evacuated: its rep is ordered again until it evacuates.
     pub evacuation_wanted: bool,
     /// Whether an operator wants no new work on it; what is there stays.
@@ -187,7 +187,7 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     if !seen.evacuating && known.is_some_and(|cell| cell.evacuating) {
         events.push(Event::Resumed {});
     }
-    match (known.is_none_or(|cell| cell.healthy), &seen.unhealthy) {
+    match (known.is_none_or(|cell| cell.unhealthy.is_none()), &seen.unhealthy) {
         (true, Some(reason)) => {
             events.push(Event::Unhealthy { reason: limits::cut(reason, limits::REASON_BYTES) });
         }
@@ -312,7 +312,7 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
                 presence: presence.clone(),
                 present: true,
                 evacuating: false,
-                healthy: true,
+                unhealthy: None,
                 evacuation_wanted,
                 cordoned,
                 evacuation_began: began.filter(|_| evacuation_wanted),
@@ -335,8 +335,10 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
         Event::Resumed {} => {
             cell.map(|cell| Cell { evacuating: false, evacuation_began: None, since, cause, ..cell })
         }
-        Event::Healthy {} => cell.map(|cell| Cell { healthy: true, since, ..cell }),
-        Event::Unhealthy { .. } => cell.map(|cell| Cell { healthy: false, since, ..cell }),
+        Event::Healthy {} => cell.map(|cell| Cell { unhealthy: None, since, ..cell }),
+        Event::Unhealthy { reason } => {
+            cell.map(|cell| Cell { unhealthy: Some(reason.clone()), since, ..cell })
+        }
         Event::Left {} => {
             let over =
                 |cell| Cell { evacuating: false, evacuation_wanted: false, evacuation_began: None, ..cell };

@@ -778,7 +778,7 @@ proptest! {
             }
             prop_assert_eq!(decide_seen(cell.as_ref(), &seen), vec![]);
             let known = cell.as_ref().unwrap();
-            prop_assert!(known.present && known.presence == seen.presence && known.healthy != sick);
+            prop_assert!(known.present && known.presence == seen.presence && known.unhealthy.is_none() != sick);
             prop_assert!(known.evacuating || !evacuating);
             if lost {
                 for event in decide_lost(cell.as_ref(), "silent") {

@@ -6,7 +6,7 @@ use async_nats::jetstream::stream::{Info, InfoError};
 use async_nats::jetstream::{self, ErrorCode};
 
 use super::JournalError;
-use crate::monitor;
+use crate::{monitor, stream};
 
 /// What a server writes into the answer of its health endpoint when it cannot write to its disk.
 const WRITE_ERROR: &str = "write error";
@@ -24,6 +24,8 @@ pub struct Facts {
     pub bytes: u64,
     /// Maximum size in bytes; `None` if the stream has no limit.
     pub max_bytes: Option<u64>,
+    /// Reasons for which servers may destroy the stream as it is configured, although services accept it.
+    pub hazards: Vec<String>,
 }
 
 /// A server that holds a copy of the stream and does not lead it.
@@ -36,7 +38,7 @@ pub struct Replica {
 }
 
 impl Facts {
-    pub(super) fn of(info: &Info) -> Self {
+    pub(super) fn of(info: &Info, version: &str) -> Self {
         let others = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
         let others =
             others.map(|peer| Replica { name: peer.name.clone(), in_sync: peer.current && !peer.offline });
@@ -46,6 +48,7 @@ impl Facts {
             entries: info.state.messages,
             bytes: info.state.bytes,
             max_bytes: u64::try_from(info.config.max_bytes).ok().filter(|most| *most > 0),
+            hazards: stream::hazards(&info.config, version),
         }
     }
 

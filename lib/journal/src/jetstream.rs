@@ -51,7 +51,7 @@ struct Shared {
     /// How many servers hold every entry.
     replicas: usize,
     /// Why the journal cannot be read, as its followers found out; `None` while they can read it.
-    unreadable: Mutex<Option<String>>,
+    unreadable: Arc<Mutex<Option<String>>>,
     history: History,
     /// Monitoring addresses of the servers.
     monitoring: Vec<String>,
@@ -185,23 +185,17 @@ impl JetStream {
         durability: Durability,
         monitoring: Vec<String>,
     ) -> Result<Self, JournalError> {
-        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
-        let unavailable = |error| JournalError::unavailable("opening the stream", error);
-        let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let (replicas, closing) = (info.config.num_replicas, CancellationToken::new());
-        let (unreadable, history) = (Mutex::default(), History::new(created(info), &connection));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                connection,
-                stream,
-                durability,
-                replicas,
-                unreadable,
-                history,
-                monitoring,
-                closing,
-            }),
-        })
+        let shared = Shared {
+            stream: handle(&connection).await?,
+            durability,
+            replicas: info.config.num_replicas,
+            unreadable: Arc::default(),
+            history: History::new(created(info), &connection),
+            monitoring,
+            closing: CancellationToken::new(),
+            connection,
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The same journal over another connection.
@@ -209,25 +203,18 @@ impl JetStream {
     /// # Errors
     /// The stream can't be named.
     pub async fn over(&self, connection: Connection) -> Result<Self, JournalError> {
-        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
-        let unavailable = |error| JournalError::unavailable("opening the stream", error);
-        let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let Shared { durability, replicas, history, monitoring, closing, .. } = &*self.shared;
-        let (durability, replicas, closing) = (durability.clone(), *replicas, closing.clone());
-        let (monitoring, unreadable) = (monitoring.clone(), Mutex::default());
-        let history = History::new(history.created.clone(), &connection);
-        Ok(Self {
-            shared: Arc::new(Shared {
-                connection,
-                stream,
-                durability,
-                replicas,
-                unreadable,
-                history,
-                monitoring,
-                closing,
-            }),
-        })
+        let Shared { durability, replicas, unreadable, history, monitoring, closing, .. } = &*self.shared;
+        let shared = Shared {
+            stream: handle(&connection).await?,
+            durability: durability.clone(),
+            replicas: *replicas,
+            unreadable: Arc::clone(unreadable),
+            history: History::new(history.created.clone(), &connection),
+            monitoring: monitoring.clone(),
+            closing: closing.clone(),
+            connection,
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The time that the server sends with its answers.
@@ -430,17 +417,6 @@ impl JetStream {
         self.shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why the stream, as it is configured now, may be destroyed although services accept it.
-    ///
-    /// # Errors
-    /// The server did not answer.
-    pub(super) async fn hazards(&self) -> Result<Vec<String>, JournalError> {
-        let info = self.shared.stream.get_info().await;
-        let info =
-            info.map_err(|error| JournalError::unavailable("asking how the stream is configured", error))?;
-        Ok(stream::hazards(&info.config, &self.shared.connection.server_version()))
-    }
-
     pub(super) async fn read(
         &self,
         after: Position,
@@ -462,7 +438,7 @@ impl JetStream {
     pub(super) async fn facts(&self) -> Result<Facts, JournalError> {
         self.open_still()?;
         let info = self.shared.stream.get_info().await.map_err(facts::unavailable)?;
-        Ok(Facts::of(&info))
+        Ok(Facts::of(&info, &self.shared.connection.server_version()))
     }
 
     /// Monitoring addresses of the servers.
@@ -519,6 +495,13 @@ fn refuse(problems: &[String]) -> Result<(), JournalError> {
         return Ok(());
     }
     Err(JournalError::Refused(format!("the stream {STREAM}: {}", problems.join("; "))))
+}
+
+/// Returns the stream as it is asked over a connection.
+async fn handle(connection: &Connection) -> Result<Stream<()>, JournalError> {
+    let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+    let unavailable = |error| JournalError::unavailable("opening the stream", error);
+    context.get_stream_no_info(STREAM).await.map_err(unavailable)
 }
 
 /// Finds the stream, or makes it.

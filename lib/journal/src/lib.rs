@@ -329,25 +329,13 @@ impl Journal {
         }
     }
 
-    /// Returns why followers cannot read the journal at present; `None` while they can. Followers of this very journal, not
-    /// of one [over](Self::over) another connection.
+    /// Returns why followers cannot read the journal at present; `None` while they can.
     #[must_use]
     pub fn unreadable(&self) -> Option<String> {
         match self {
             // Their followers end with an error.
             Self::Memory(_) | Self::Sqlite(_) => None,
             Self::JetStream(stream) => stream.unreadable(),
-        }
-    }
-
-    /// Returns why the journal, as it is configured now, may be destroyed although services accept it.
-    ///
-    /// # Errors
-    /// The journal can't be asked.
-    pub async fn hazards(&self) -> Result<Vec<String>, JournalError> {
-        match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(Vec::new()),
-            Self::JetStream(stream) => stream.hazards().await,
         }
     }
 

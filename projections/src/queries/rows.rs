@@ -205,6 +205,7 @@ pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Du
         cordoned: cell.cordoned,
         ordinal: world.ordinal(id),
         gone: cell.gone.clone(),
+        unhealthy: cell.unhealthy.clone(),
         heard_ms_ago: heard.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
         instances: count(|work| matches!(work, WorkRef::Lrp(..))),
         tasks: count(|work| matches!(work, WorkRef::Task(_))),

@@ -100,8 +100,13 @@ fn of_appends(services: &Services) -> Option<Finding> {
 
 /// What is wrong with the stream that holds the log.
 fn of_log(log: &LogRow) -> Vec<Finding> {
-    let LogRow { replicas, replicas_in_sync, behind, bytes, max_bytes, .. } = log;
+    let LogRow { replicas, replicas_in_sync, behind, entries: _, bytes, max_bytes, unreadable, hazards } =
+        log;
     let mut found = vec![];
+    if let Some(why) = unreadable {
+        found.push(Finding::new(FindingCode::LogUnreadable, format!("the log cannot be read: {why}")));
+    }
+    found.extend(hazards.iter().map(|hazard| Finding::new(FindingCode::LogHazard, hazard)));
     if replicas_in_sync < replicas {
         let names = if behind.is_empty() { String::new() } else { format!(": {}", behind.join(", ")) };
         let why = format!(
@@ -210,7 +215,7 @@ fn is_called_again(task: &Task) -> bool {
 
 fn of_cells(row: &StatusRow) -> Vec<Finding> {
     let mut found = vec![];
-    for CellRow { cell_id, state, gone, .. } in &row.cells {
+    for CellRow { cell_id, state, gone, unhealthy, .. } in &row.cells {
         let finding = match (state, gone.as_deref()) {
             (CellState::Present, _) => continue,
             // Its rep left when all was moved away: that was meant.
@@ -225,7 +230,8 @@ fn of_cells(row: &StatusRow) -> Vec<Finding> {
                 Finding::new(FindingCode::CellSilent, why)
             }
             (CellState::Unhealthy, _) => {
-                let why = format!("cell {cell_id} is UNHEALTHY: its self-test fails, and it takes no work");
+                let why = unhealthy.as_deref().unwrap_or("its self-test fails");
+                let why = format!("cell {cell_id} is UNHEALTHY and takes no work: {why}");
                 Finding::new(FindingCode::CellUnhealthy, why)
             }
             (CellState::Evacuating, _) => {

@@ -362,20 +362,30 @@ fn append_trouble_counts_if_the_leader_has_it_or_nobody_leads() {
 }
 
 #[test]
-fn log_with_a_replica_behind_or_near_its_limit_is_found() {
+fn log_that_is_behind_or_full_or_unreadable_or_in_danger_is_found() {
     let world = story([]).world;
-    let of = |in_sync: u32, bytes: u64, max_bytes: Option<u64>| {
-        let behind = if in_sync < 3 { vec!["n2".to_owned()] } else { vec![] };
-        let log = LogRow { replicas: 3, replicas_in_sync: in_sync, behind, entries: 1, bytes, max_bytes };
-        let observed = Observed { log: Some(log), ..observed(&world, services()) };
-        let answer = Query::Status(Filter::default()).answer(&world, &observed).expect("a status");
-        let row = serde_json::from_str::<One<StatusRow>>(&answer).expect("a row").row;
-        row.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
-    };
+    let found =
+        |in_sync: u32, bytes: u64, max_bytes: Option<u64>, unreadable: Option<&str>, hazards: &[&str]| {
+            let behind = if in_sync < 3 { vec!["n2".to_owned()] } else { vec![] };
+            let (unreadable, hazards) =
+                (unreadable.map(str::to_owned), hazards.iter().map(|one| (*one).to_owned()).collect());
+            let (replicas, replicas_in_sync, entries) = (3, in_sync, 1);
+            let log =
+                LogRow { replicas, replicas_in_sync, behind, entries, bytes, max_bytes, unreadable, hazards };
+            let observed = Observed { log: Some(log), ..observed(&world, services()) };
+            let answer = Query::Status(Filter::default()).answer(&world, &observed).expect("a status");
+            let row = serde_json::from_str::<One<StatusRow>>(&answer).expect("a row").row;
+            row.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+        };
+    let of = |in_sync, bytes, max_bytes| found(in_sync, bytes, max_bytes, None, &[]);
     assert_eq!(of(3, 79, Some(100)), [""; 0]);
     assert_eq!(of(3, 1 << 40, None), [""; 0]);
     assert!(of(3, 80, Some(100))[0].starts_with("the log has 80 of at most 100 bytes"));
     assert!(of(2, 0, None)[0].starts_with("2 of 3 replicas of the log have every entry: n2"));
+    assert_eq!(
+        found(3, 0, None, Some("no message found"), &["s2"]),
+        ["the log cannot be read: no message found", "s2"]
+    );
 }
 
 /// The findings of a status, in order.

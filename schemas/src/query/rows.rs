@@ -261,7 +261,7 @@ impl CellState {
     /// The state of a cell that was heard so long ago, as far as who asks knows.
     #[must_use]
     pub fn of(cell: &cell::Cell, heard: Option<Duration>) -> Self {
-        match (cell.present, cell.evacuating, cell.healthy) {
+        match (cell.present, cell.evacuating, cell.unhealthy.is_none()) {
             (false, _, _) => Self::Absent,
             (true, _, _) if heard.is_some_and(|ago| ago >= SILENT_AFTER) => Self::Silent,
             (true, true, _) => Self::Evacuating,
@@ -571,6 +571,8 @@ pub struct CellRow {
     pub ordinal: Option<u32>,
     /// Why it is ABSENT, if it is.
     pub gone: Option<String>,
+    /// Why its self-test fails, if it does.
+    pub unhealthy: Option<String>,
     /// How long ago its last heartbeat came to the BBS that answers, in milliseconds; none: it heard of none yet.
     pub heard_ms_ago: Option<u64>,
     /// Records that name it, CLAIMED and RUNNING.

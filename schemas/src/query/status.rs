@@ -62,6 +62,12 @@ pub struct LogRow {
     pub bytes: u64,
     /// Maximum size of the stream in bytes; none if it has no limit.
     pub max_bytes: Option<u64>,
+    /// Reason for which entries cannot be read, in the words of the server where it gave one; none while they can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+    /// Reasons for which servers may destroy the stream as it is configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hazards: Vec<String>,
 }
 
 /// The BBSs and auctioneers that beat now, as the BBS that answers hears them.
@@ -149,6 +155,10 @@ pub enum FindingCode {
     AppendsFail,
     /// Appends to the log take long.
     AppendsSlow,
+    /// Entries of the log cannot be read: services do not learn of new ones.
+    LogUnreadable,
+    /// Servers may destroy the log as its stream is configured.
+    LogHazard,
     /// A replica of the log is offline or does not have every entry.
     ReplicasBehind,
     /// The log is near the limit of its stream. At the limit no command is taken.
@@ -199,11 +209,13 @@ impl FindingCode {
     pub const fn severity(self) -> Severity {
         match self {
             Self::AppendsFail
+            | Self::LogUnreadable
             | Self::NoBbsLeads
             | Self::NoAuctioneer
             | Self::NoAuctioneerLeads
             | Self::NoCell => Severity::Unhealthy,
             Self::AppendsSlow
+            | Self::LogHazard
             | Self::ReplicasBehind
             | Self::LogNearlyFull
             | Self::ServiceBehind

@@ -458,6 +458,7 @@ fn cell_row(number: u32, memory_mb: u64) -> CellRow {
         cordoned: false,
         ordinal: Some(number),
         gone: None,
+        unhealthy: None,
         heard_ms_ago: Some(1),
         instances: 0,
         tasks: 0,

@@ -21,8 +21,8 @@ pub(super) fn cell(cell: Option<&Cell>, event: &cell::Event, decision: &Decision
         cell::Event::Uncordoned {} => is(|cell| cell.cordoned),
         cell::Event::Evacuating {} => present && !is(|cell| cell.evacuating),
         cell::Event::Resumed {} => present && is(|cell| cell.evacuating),
-        cell::Event::Healthy {} => present && !is(|cell| cell.healthy),
-        cell::Event::Unhealthy { .. } => present && is(|cell| cell.healthy),
+        cell::Event::Healthy {} => present && !is(|cell| cell.unhealthy.is_none()),
+        cell::Event::Unhealthy { .. } => present && is(|cell| cell.unhealthy.is_none()),
         cell::Event::Left {} | cell::Event::Disappeared { .. } => present,
         cell::Event::Forgotten {} => known && !present,
     };

@@ -124,7 +124,7 @@ impl Room {
         if log.cordoned {
             return Standing::Cordoned;
         }
-        if !log.healthy || said.is_some_and(|said| said.unhealthy) {
+        if log.unhealthy.is_some() || said.is_some_and(|said| said.unhealthy) {
             return Standing::Unhealthy;
         }
         if said.is_some() { Standing::Open } else { Standing::Silent }

@@ -60,7 +60,7 @@ pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
         presence: row.presence.clone(),
         present: row.state != CellState::Absent,
         evacuating: row.state == CellState::Evacuating,
-        healthy: row.state != CellState::Unhealthy,
+        unhealthy: row.unhealthy.clone(),
         evacuation_wanted: row.evacuation_wanted,
         cordoned: row.cordoned,
         evacuation_began: None,

@@ -253,11 +253,11 @@ fn a_cell_that_is_sick_is_out_and_comes_back_when_it_is_well() {
     let mut beat = words::heartbeat("c1", 1, 50);
     beat.unhealthy = Some("no disk".into());
     scene.input(0, Input::Heartbeat(beat.clone()));
-    assert!(!scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().healthy);
+    assert!(scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().unhealthy.is_some());
     beat.unhealthy = None;
     beat.sequence += 1;
     scene.input(0, Input::Heartbeat(beat));
-    assert!(scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().healthy);
+    assert!(scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().unhealthy.is_none());
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn the_next_leader_is_told_what_is_new_by_an_answer() {
     beat.unhealthy = Some("no disk".into());
     scene.strangers.insert("c1".into(), beat.clone());
     scene.input(1, Input::Heartbeat(beat));
-    assert!(!scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().healthy);
+    assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().unhealthy.is_some());
 }
 
 // ---- who speaks for a cell ------------------------------------------------------------------------------------------

@@ -351,6 +351,8 @@ impl Waits {
             FindingCode::AppendsFail | FindingCode::NoBbsLeads => true,
             FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.to_be_placed,
             FindingCode::AppendsSlow
+            | FindingCode::LogUnreadable
+            | FindingCode::LogHazard
             | FindingCode::ReplicasBehind
             | FindingCode::LogNearlyFull
             | FindingCode::ServiceBehind

@@ -280,6 +280,7 @@ pub(crate) fn a_cell() -> CellRow {
         cordoned: false,
         ordinal: Some(0),
         gone: None,
+        unhealthy: None,
         heard_ms_ago: Some(2_345),
         instances: 2,
         tasks: 0,

@@ -379,7 +379,7 @@ fn answer_beside(
 }
 
 /// What queries show of the stream.
-fn log_row(facts: &Facts) -> LogRow {
+fn log_row(facts: Facts, unreadable: Option<String>) -> LogRow {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let behind = facts.others.iter().filter(|replica| !replica.in_sync);
     LogRow {
@@ -389,6 +389,8 @@ fn log_row(facts: &Facts) -> LogRow {
         entries: facts.entries,
         bytes: facts.bytes,
         max_bytes: facts.max_bytes,
+        unreadable,
+        hazards: facts.hazards,
     }
 }
 
@@ -709,7 +711,7 @@ impl Driver {
             let found = match self.lines.history.facts().await {
                 // The embedded journal has no stream.
                 Ok(None) => return,
-                Ok(Some(facts)) => Ok(Some(log_row(&facts))),
+                Ok(Some(facts)) => Ok(Some(log_row(facts, self.lines.journal.unreadable()))),
                 Err(error) => {
                     let absent = matches!(error, JournalError::Absent);
                     Err(LogUnread { why: chain(&error), absent })

@@ -102,6 +102,7 @@ fn full_disk_of_the_server_is_unhealthy_until_it_has_room_and_is_restarted() {
     let disk = SmallDisk::mount(place.path().join("nats"), "12m");
     let server = Server::start(&place);
     let mut cluster = Cluster::on(place, server);
+    cluster.found();
     let at = start(&mut cluster);
     let (muster, file) = (cluster.muster(), cluster.place.file("web.toml", sleeper("web", 1)));
 
@@ -142,6 +143,7 @@ fn reached_limit_of_the_server_refuses_commands_of_which_nothing_is_stored() {
     );
     let server = Server::start_with(&place, &limit);
     let mut cluster = Cluster::on(place, server);
+    cluster.found();
     let at = start(&mut cluster);
     let (muster, file) = (cluster.muster(), cluster.place.file("web.toml", sleeper("web", 1)));
 
@@ -180,11 +182,11 @@ fn deleted_stream_is_noticed_though_nothing_is_asked() {
     status(
         &cluster.muster(),
         12,
-        &["UNHEALTHY: the log takes no entries since", "there is no stream MUSTER"],
+        &["UNHEALTHY: the log takes no entries since", "the stream MUSTER does not exist"],
     );
-    probe(&at, 503, "there is no stream MUSTER");
+    probe(&at, 503, "the stream MUSTER does not exist");
     let file = cluster.place.file("web.toml", sleeper("web", 1));
-    desire(&cluster.muster(), &file).exits(5).tells(&["there is no stream MUSTER"]);
+    desire(&cluster.muster(), &file).exits(5).tells(&["the stream MUSTER does not exist"]);
 }
 
 #[test]

@@ -106,8 +106,7 @@ fn containers(id: &CellId, presence: &Presence) -> Scripted {
 }
 
 fn node(id: &CellId, cell: &Cell) -> Node {
-    let sick = (!cell.healthy).then(|| "its self-test failed when the log was left".to_owned());
-    Node { sick, ..Node::new(id, cell.presence.clone()) }
+    Node { sick: cell.unhealthy.clone(), ..Node::new(id, cell.presence.clone()) }
 }
 
 /// A container that a record names.

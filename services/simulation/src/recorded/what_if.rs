@@ -412,7 +412,7 @@ fn cells(before: &World, after: &World) -> Vec<CellChange> {
 
 /// How a cell is, in a word.
 const fn state_of(cell: &cell::Cell) -> &'static str {
-    match (cell.present, cell.evacuating || cell.evacuation_wanted, cell.cordoned, cell.healthy) {
+    match (cell.present, cell.evacuating || cell.evacuation_wanted, cell.cordoned, cell.unhealthy.is_none()) {
         (false, ..) => "absent",
         (true, true, ..) => "evacuating",
         (true, false, true, _) => "cordoned",

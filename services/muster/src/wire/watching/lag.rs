@@ -29,6 +29,8 @@ struct Seen {
     target: Option<(Position, Instant)>,
     /// Why the journal was not asked, or did not answer.
     failed: Option<String>,
+    /// Why its entries cannot be read.
+    unreadable: Option<String>,
 }
 
 /// How far somebody is behind.
@@ -38,6 +40,8 @@ pub(super) struct Behind {
     pub(super) since: Duration,
     /// Why nobody knows.
     pub(super) failed: Option<String>,
+    /// Why the entries of the journal cannot be read.
+    unreadable: Option<String>,
 }
 
 impl Lag {
@@ -57,6 +61,7 @@ impl Lag {
                     Ok(end) => end.map_err(|error| chain(&error)),
                     Err(_) => Err(format!("no answer within {LOOK:?}")),
                 };
+                lock(&lag.seen).unreadable = journal.unreadable();
                 lag.found(end, position(), Instant::now());
             }
         };
@@ -86,6 +91,7 @@ impl Lag {
             entries: seen.end.0.saturating_sub(position.0),
             since: since.unwrap_or_default(),
             failed: seen.failed.clone(),
+            unreadable: seen.unreadable.clone(),
         }
     }
 }
@@ -95,6 +101,9 @@ impl Behind {
     pub(super) fn wrong(&self) -> Option<String> {
         if let Some(why) = &self.failed {
             return Some(format!("the journal doesn't say where it ends: {why}"));
+        }
+        if let Some(why) = &self.unreadable {
+            return Some(format!("the journal cannot be read: {why}"));
         }
         (self.entries >= BEHIND).then(|| format!("{} entries behind the journal", self.entries))
     }

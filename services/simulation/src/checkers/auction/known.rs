@@ -295,7 +295,7 @@ impl Known {
         let either = |known: bool, said: Bounds<bool>| (known || said.0, known || said.1);
         let evacuating = either(log.evacuating || log.evacuation_wanted, says(&|said| said.evacuating));
         let cordoned = (log.cordoned && !evacuating.1, log.cordoned && !evacuating.0);
-        let sick = either(!log.healthy, says(&|said| said.unhealthy));
+        let sick = either(log.unhealthy.is_some(), says(&|said| said.unhealthy));
         let closed = (evacuating.0 || cordoned.0, evacuating.1 || cordoned.1);
         let unhealthy = (sick.0 && !closed.1, sick.1 && !closed.0);
         let other = (closed.0 || unhealthy.0, closed.1 || unhealthy.1);

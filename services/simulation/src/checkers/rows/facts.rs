@@ -133,7 +133,7 @@ pub(super) struct Cell {
     pub(super) presence: Presence,
     pub(super) present: bool,
     pub(super) evacuating: bool,
-    pub(super) healthy: bool,
+    pub(super) unhealthy: Option<String>,
     pub(super) wanted_empty: bool,
     /// Whether an operator wants no new work on it.
     pub(super) cordoned: bool,
@@ -602,12 +602,12 @@ fn next_cell(old: Option<Cell>, event: &cell::Event, at: Timestamp) -> Option<Ce
             let cordoned = old.as_ref().is_some_and(|old| old.cordoned);
             let wanted_empty = old.is_some_and(|old| old.wanted_empty && !emptied(&old));
             let presence = presence.clone();
-            let (present, healthy, evacuating) = (true, true, false);
+            let (present, evacuating) = (true, false);
             Some(Cell {
                 presence,
                 present,
                 evacuating,
-                healthy,
+                unhealthy: None,
                 wanted_empty,
                 cordoned,
                 gone: None,
@@ -620,8 +620,10 @@ fn next_cell(old: Option<Cell>, event: &cell::Event, at: Timestamp) -> Option<Ce
         cell::Event::Uncordoned {} => old.map(|old| Cell { cordoned: false, ..old }),
         cell::Event::Evacuating {} => old.map(|old| Cell { evacuating: true, since: at, ..old }),
         cell::Event::Resumed {} => old.map(|old| Cell { evacuating: false, since: at, ..old }),
-        cell::Event::Healthy {} => old.map(|old| Cell { healthy: true, since: at, ..old }),
-        cell::Event::Unhealthy { .. } => old.map(|old| Cell { healthy: false, since: at, ..old }),
+        cell::Event::Healthy {} => old.map(|old| Cell { unhealthy: None, since: at, ..old }),
+        cell::Event::Unhealthy { reason } => {
+            old.map(|old| Cell { unhealthy: Some(reason.clone()), since: at, ..old })
+        }
         cell::Event::Left {} => {
             old.map(|old| away(Cell { wanted_empty: false, evacuating: false, ..old }, "evacuated"))
         }

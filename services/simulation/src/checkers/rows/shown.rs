@@ -308,6 +308,7 @@ pub(super) fn cell_row(facts: &Facts, id: &CellId, cell: &Cell, heard: &Heard) -
         cordoned: cell.cordoned,
         ordinal: facts.ordinals.iter().find(|(_, known)| *known == id).map(|(ordinal, _)| *ordinal),
         gone: cell.gone.clone(),
+        unhealthy: cell.unhealthy.clone(),
         heard_ms_ago,
         instances: u32::try_from(of_lrps.len()).unwrap_or(u32::MAX),
         tasks: u32::try_from(of_tasks.len()).unwrap_or(u32::MAX),
@@ -324,7 +325,7 @@ fn state_of(cell: &Cell, heard: Option<u64>) -> CellState {
         CellState::Silent
     } else if cell.evacuating {
         CellState::Evacuating
-    } else if cell.healthy {
+    } else if cell.unhealthy.is_none() {
         CellState::Present
     } else {
         CellState::Unhealthy
