@@ -37,6 +37,9 @@ const STEPPED_DOWN: u32 = 4;
 /// How soon somebody campaigns again who could ask nobody; where nobody leads yet, and where somebody does.
 const NOBODY_ASKED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(150));
 
+/// How soon somebody campaigns again whose campaign was refused for a reason that may pass.
+const REFUSED: Duration = Duration::from_millis(400);
+
 /// What one program knows of the election in its role.
 #[derive(Clone, Debug)]
 pub struct Election {
@@ -137,6 +140,11 @@ impl Election {
     pub fn unanswered(&mut self, now: Timestamp) {
         let soon = if self.leader.is_some() { NOBODY_ASKED.1 + self.stagger() / 4 } else { NOBODY_ASKED.0 };
         self.campaign_again = now + soon;
+    }
+
+    /// Nobody can be elected at present, as who was asked says: the log takes no entries, for example.
+    pub fn refused(&mut self, now: Timestamp) {
+        self.campaign_again = now + REFUSED;
     }
 
     /// Says that this program is there and listens. One that doesn't for a while had a pause, which is not silence of the

@@ -51,6 +51,9 @@ fn where_nobody_was_elected_everybody_campaigns_at_once() {
         assert_eq!(first.duty(at(10)), Duty::None, "the log may still answer");
         first.unanswered(at(10));
         assert_eq!(first.duty(at(30)), Duty::Campaign(1), "nobody could be asked");
+        first.refused(at(40));
+        assert_eq!(first.duty(at(400)), Duty::None, "who was asked can elect nobody yet");
+        assert_eq!(first.duty(at(440)), Duty::Campaign(1));
     }
 }
 

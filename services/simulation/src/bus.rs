@@ -136,7 +136,7 @@ impl Cluster {
         if let Some(broken) = sizes::of_message(message.bytes.len()).filter(|_| from.is_some()) {
             return self.breaks(broken);
         }
-        if self.network.chance(faults.repeated) {
+        if self.network.chance(faults.repeated) && !self.reuses_id(&message) {
             let at = self.now + self.network.millis(1_000, 180_000);
             self.inject("messages replayed seconds or minutes later");
             self.count_copy(&message);
@@ -192,6 +192,13 @@ impl Cluster {
             self.saw(Situation::OldCopy);
             self.schedule_for(self.now, life, NodeEvent::Message(message));
         }
+    }
+
+    /// Whether a message uses a request id for something else. A copy that comes after the BBS has forgotten the first use is
+    /// carried out as any other request.
+    fn reuses_id(&self, message: &Message) -> bool {
+        let question = message.token.and_then(|token| self.questions.get(&token));
+        question.is_some_and(|question| matches!(question.about, About::Reused(_)))
     }
 
     fn count_copy(&mut self, message: &Message) {

@@ -419,7 +419,8 @@ impl Auctioneer {
                 // The log will say it.
                 Some(Ok(_)) => {}
                 Some(Err(refusal)) if refusal.code != Code::Unavailable => self.election.lost(now),
-                Some(Err(_)) | None => self.election.unanswered(now),
+                Some(Err(_)) => self.election.refused(now),
+                None => self.election.unanswered(now),
             },
             Input::Beat(beat) => self.election.heard(&beat, now),
             Input::Turn | Input::Tick => {}

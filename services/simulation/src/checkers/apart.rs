@@ -4,7 +4,7 @@ use projections::WorkRef;
 use schemas::entry::{Aggregate, Event};
 use schemas::process::Process;
 use schemas::resources::Constraint;
-use schemas::{Decision, Entry, actual};
+use schemas::{Decision, Entry, actual, rollout};
 
 use super::auction::rank::stay_on;
 use super::{Checkers, Notes};
@@ -29,13 +29,16 @@ impl Checkers {
     }
 
     /// No instance is let in where its definition allows no more of the process. Of the decisions about a process that are in
-    /// one entry only the last is judged: what the process is like between two of them isn't known.
+    /// one entry only the last is judged: what the process is like between two of them isn't known. Nor is it where the same
+    /// decision gives up an index of a rollout: what was to be replaced there stays from then on.
     pub(super) fn keeps_apart(&self, entry: &Entry, decision: &Decision, notes: &mut Notes) {
         let Aggregate::Process { guid, .. } = &decision.aggregate else { return };
         let is_of_process =
             |one: &&Decision| matches!(&one.aggregate, Aggregate::Process { guid: of, .. } if of == guid);
         let is_last = entry.decisions.iter().rfind(is_of_process).is_some_and(|last| last.id == decision.id);
         let Some(process) = self.world.process(guid).filter(|_| is_last) else { return };
+        let stalls = |event: &Event| matches!(event, Event::Rollout(rollout::Event::Stalled { .. }));
+        let is_whole = !decision.events.iter().any(stalls);
         for event in &decision.events {
             if let Event::Actual(actual::Event::PlacementFailed { error, .. }) = event {
                 if error.contains("constraint distinct_") {
@@ -52,7 +55,7 @@ impl Checkers {
             let Some(definition) = definition else { continue };
             for limit in racks::limits(&definition.constraint, &by.cell_id) {
                 let there = self.there(process, &limit);
-                notes.must(Promise::KeptApart, there <= limit.most, || {
+                notes.must(Promise::KeptApart, there <= limit.most || !is_whole, || {
                     format!("{guid}/{} is let in on {}, and {there} are there", place.index, by.cell_id)
                 });
             }

@@ -34,8 +34,9 @@ pub(super) struct Fullness(BTreeMap<usize, Holds>);
 struct Holds {
     /// Containers: what each takes, since when it is known, and when it was last there.
     seen: BTreeMap<InstanceGuid, Seen>,
-    /// What its rep took and made no container for.
-    reserved: BTreeMap<(WorkKey, Timestamp), (Timestamp, Resources)>,
+    /// What its rep took, of which request and attempt, and made no container for. It may take by a later request what it
+    /// refuses by an earlier one, and answers each once the containers of all its work are prepared.
+    reserved: BTreeMap<(u64, WorkKey, Timestamp), (Timestamp, Resources)>,
     /// When its rep spoke last.
     spoke: Option<Timestamp>,
 }
@@ -50,18 +51,18 @@ struct Seen {
 
 impl Fullness {
     /// The rep of a cell took work.
-    pub(super) fn reserved(&mut self, cell: usize, taken: Vec<Work>, now: Timestamp) {
+    pub(super) fn reserved(&mut self, cell: usize, requester: u64, taken: Vec<Work>, now: Timestamp) {
         let reserved = &mut self.0.entry(cell).or_default().reserved;
         for work in taken {
-            reserved.insert((work.key, work.attempt), (now, work.order.resources()));
+            reserved.insert((requester, work.key, work.attempt), (now, work.order.resources()));
         }
     }
 
     /// The rep of a cell refused work after all.
-    pub(super) fn refused(&mut self, cell: usize, refused: &[Work]) {
+    pub(super) fn refused(&mut self, cell: usize, requester: u64, refused: &[Work]) {
         let reserved = &mut self.0.entry(cell).or_default().reserved;
         for work in refused {
-            reserved.remove(&(work.key.clone(), work.attempt));
+            reserved.remove(&(requester, work.key.clone(), work.attempt));
         }
     }
 
@@ -75,7 +76,7 @@ impl Fullness {
     ) {
         let holds = self.0.entry(cell).or_default();
         // Of several attempts each may have a reservation; they are alike, and the oldest is the first to be dropped.
-        let of_work = holds.reserved.iter().filter(|((key, _), _)| key == work);
+        let of_work = holds.reserved.iter().filter(|((_, key, _), _)| key == work);
         let oldest = of_work.min_by_key(|(_, (at, _))| *at).map(|(name, _)| name.clone());
         oldest.into_iter().for_each(|name| {
             holds.reserved.remove(&name);

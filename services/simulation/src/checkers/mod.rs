@@ -699,7 +699,7 @@ impl Checkers {
     pub(super) fn given(&mut self, rep: Life, requester: u64, perform: Perform, now: Timestamp) {
         if let Node::Rep(cell) = rep.0 {
             // It reserves room at once, and may say so before it answers.
-            self.fullness.reserved(cell, perform.work.clone(), now);
+            self.fullness.reserved(cell, requester, perform.work.clone(), now);
         }
         let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
         self.placing.given(rep, (requester, perform), nothing, (now, self.clock_slack));
@@ -766,7 +766,7 @@ impl Checkers {
         answer: &Result<Performed, Refusal>,
     ) -> Vec<Broken> {
         if let Node::Rep(cell) = rep.0 {
-            self.fullness.refused(cell, &self.placing.refuses(requester, answer));
+            self.fullness.refused(cell, requester, &self.placing.refuses(requester, answer));
         }
         self.placing.answered(rep, requester, answer, now)
     }

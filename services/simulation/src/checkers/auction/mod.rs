@@ -146,6 +146,9 @@ impl Auctions {
         // What is given again is no choice of this auction: it goes where it is already.
         let again = |work: &Work| work.placement.is_none();
         give(known, world, placed, now, again);
+        // What reps refused too often was told before the auction, and may have got room by it at once.
+        let outcomes = || unplaced.iter().flat_map(|one| &one.outcomes);
+        outcomes().filter(|outcome| !is_explained(outcome)).for_each(|outcome| known.told(outcome));
         let waiting = left_waiting(world, known, &choices);
         let mut auction = Auction { waiting, ..Auction::new(world, known, now) };
         let kept = evictions::kept(world, &self.awaited);
@@ -173,9 +176,17 @@ impl Auctions {
         if waits > 0 && unclaimed == self.outstanding {
             notes.saw(Situation::WaitsForClaims);
         }
-        unplaced.iter().flat_map(|one| &one.outcomes).for_each(|outcome| known.told(outcome));
+        outcomes().for_each(|outcome| known.told(outcome));
         let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
         if settled { notes } else { Notes::default() }
+    }
+}
+
+/// Whether an auction found no place: reps that refuse give no explanation.
+const fn is_explained(outcome: &PlacementOutcome) -> bool {
+    match outcome {
+        PlacementOutcome::Lrp { outcome, .. } => outcome.explanation.is_some(),
+        PlacementOutcome::Task { unplaced, .. } => unplaced.explanation.is_some(),
     }
 }
 
