@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode};
 use std::thread::sleep;
@@ -78,11 +77,13 @@ fn be_root_of_oneself(user: u32, group: u32) -> io::Result<()> {
 /// may do that for more than one.
 fn give_users(inner: &mut Child, first: u32) -> io::Result<()> {
     let pid = inner.id();
-    let users = |pid: &str| fs::metadata(format!("/proc/{pid}/ns/user")).map(|users| users.ino());
-    let own = users("self")?;
+    // A new namespace has no users yet. This file, unlike the links in `ns`, needs no right to trace the process: a rep in a
+    // container of Docker lacks that right.
+    let has_left =
+        || fs::read_to_string(format!("/proc/{pid}/uid_map")).is_ok_and(|map| map.trim().is_empty());
     let end = Instant::now() + LIMIT;
     // Of one that has ended nothing is said any more.
-    while users(&pid.to_string()).map_or(true, |its| its == own) {
+    while !has_left() {
         if inner.try_wait()?.is_some() {
             // It has said itself why.
             return Ok(());
