@@ -39,16 +39,17 @@ pub(crate) enum Service {
 
 /// Runs a service until it is told to stop.
 pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
-    let evacuated = match &service {
-        Service::Rep(args) => args.evacuated_status,
+    let (stopped, evacuated) = match &service {
+        Service::Rep(args) => (args.stopped_status, args.evacuated_status),
         Service::Dev(_)
         | Service::Bbs(_)
         | Service::Auctioneer(_)
         | Service::Projector(_)
-        | Service::Bench(_) => Exit::Evacuated as u8,
+        | Service::Bench(_) => (Exit::Done as u8, Exit::Evacuated as u8),
     };
     match start(service, global) {
         Ok(Exit::Evacuated) => ExitCode::from(evacuated),
+        Ok(Exit::Done) => ExitCode::from(stopped),
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failure) => {
             if !logged_as_json(&failure, global) {

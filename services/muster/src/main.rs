@@ -280,7 +280,7 @@ mod tests {
         "secrets forget 3f9a2c1d muster.keys --yes",
         "bbs --secrets muster.keys --metrics 0.0.0.0:9464 --otlp http://127.0.0.1:4318 --log-format json",
         "rep --cell c1 --zone z1 --secrets muster.keys",
-        "rep --cell c1 --zone z1 --evacuated-status 0",
+        "rep --cell c1 --zone z1 --evacuated-status 0 --stopped-status 143",
         "probe --metrics 0.0.0.0:9464 --live -o json",
     ];
 

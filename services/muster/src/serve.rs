@@ -187,6 +187,9 @@ pub(crate) struct RepArgs {
     /// How the program ends when its cell is evacuated: 0 where whatever starts it again does so only after a failure
     #[arg(long, default_value_t = Exit::Evacuated as u8, value_name = "STATUS", env = "MUSTER_EVACUATED_STATUS")]
     pub(crate) evacuated_status: u8,
+    /// Exit status when the rep is stopped by a signal, for a supervisor that restarts only what failed: Docker's on-failure
+    #[arg(long, default_value_t = Exit::Done as u8, value_name = "STATUS", env = "MUSTER_STOPPED_STATUS")]
+    pub(crate) stopped_status: u8,
     #[command(flatten)]
     pub(crate) artifacts: ArtifactsArgs,
     #[command(flatten)]

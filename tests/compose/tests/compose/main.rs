@@ -28,6 +28,8 @@ fn a_cluster_of_containers_does_what_one_of_processes_does() {
     project.tell("started");
     project.has_cells(3);
     project.is_healthy();
+    services_have_only_their_own_keys(&project);
+    networks_separate_reps_from_database_and_monitoring(&project);
     what_is_desired_runs_in_both_zones(&project);
     a_program_is_run_where_an_instance_is(&project);
     a_cell_that_is_lost_comes_back_as_it_was(&project);
@@ -40,6 +42,60 @@ fn a_cluster_of_containers_does_what_one_of_processes_does() {
     project.tell("done");
     drop(project);
     three_servers_outlive_the_loss_of_one(&engine);
+}
+
+/// Each container has the keys of its own role and cell, and the passwords of the database are known to no other service.
+fn services_have_only_their_own_keys(project: &Project) {
+    let keys = |container: &str| {
+        let said = project.sh(container, "cd /etc/muster/auth && find . -type f | sort | tr '\\n' ' '");
+        said.done().unwrap_or_else(|why| panic!("{why}"))
+    };
+    let rep = project.containers("rep-c2").into_iter().next().expect("cell c2 has a container");
+    assert_eq!(
+        keys(&rep),
+        "./ca.crt ./secrets.keys ./users/rep-c2.crt ./users/rep-c2.key ./users/rep-c2.nk "
+    );
+    let client = project.container_for("client");
+    let users = keys(&client);
+    let foreign = |file: &&str| file.starts_with("./users/") && !file.starts_with("./users/client-");
+    assert_eq!(users.split_whitespace().find(foreign), None, "{users}");
+    assert!(!users.contains("secrets") && !users.contains("pgpass"), "{users}");
+    let environment = project.sh(&client, "env").done().unwrap_or_else(|why| panic!("{why}"));
+    assert!(!environment.contains("postgres"), "{environment}");
+    let tables = project.operator("sql -o csv SELECT\tcount(*)\tFROM\tclusters");
+    assert!(tables.trim_end().ends_with('1'), "the operator reads the tables: {tables}");
+    let postgres = project.containers("postgres").into_iter().next().expect("the database has a container");
+    let roles =
+        "psql -U postgres -d fleet -Atc 'SELECT usename, usesuper, usecreatedb FROM pg_user ORDER BY 1'";
+    let roles = project.sh(&postgres, roles).done().unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(roles, "postgres|t|t\nprojector|f|f\nreader|f|f\n");
+    let owner = "psql -U postgres -d fleet -Atc \"SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'muster'\"";
+    let owner = project.sh(&postgres, owner).done().unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(owner, "projector\n");
+    for guess in ["muster", "postgres", ""] {
+        let login = format!("PGPASSWORD='{guess}' psql -w -h postgres -U postgres -d fleet -c 'SELECT 1'");
+        assert_ne!(project.sh(&postgres, &login).code, Some(0), "the password is {guess:?}");
+    }
+    project.tell("each service has its own keys only");
+}
+
+/// A rep reaches NATS. It reaches neither the database nor the monitoring of NATS nor the BBS, by name or by address.
+fn networks_separate_reps_from_database_and_monitoring(project: &Project) {
+    let rep = project.containers("rep-c2").into_iter().next().expect("cell c2 has a container");
+    let reaches = |host: &str, port: u16| {
+        let dial = format!("timeout 1 bash -c 'exec 3<>/dev/tcp/{host}/{port}'");
+        project.sh(&rep, &dial).code == Some(0)
+    };
+    assert!(reaches("nats", 4222), "the rep does not reach NATS");
+    assert!(!reaches("nats", 8222), "the rep reaches the monitoring of NATS");
+    for (service, port) in [("postgres", 5432), ("bbs", 9464), ("nats", 8222)] {
+        for container in project.containers(service) {
+            for address in project.addresses(&container) {
+                assert!(!reaches(&address, port), "the rep reaches {service} at {address}:{port}");
+            }
+        }
+    }
+    project.tell("a rep reaches NATS, and neither the database nor a BBS");
 }
 
 fn what_is_desired_runs_in_both_zones(project: &Project) {
@@ -79,7 +135,10 @@ fn a_program_is_run_where_an_instance_is(project: &Project) {
 fn a_cell_that_is_lost_comes_back_as_it_was(project: &Project) {
     let cell = "c1";
     let container = project.container_of(cell);
-    project.kill(&container);
+    // An engine that stops and starts again restarts a container with this policy unless it exited with 0.
+    project.stop(&container);
+    assert_eq!(project.inspect(&container, ".HostConfig.RestartPolicy.Name"), "on-failure");
+    assert_eq!(project.inspect(&container, ".State.ExitCode"), "143");
     eventually("the cell is lost", || {
         let cells = project.cells()?;
         so(!cells.contains_key(cell), || format!("{cells:?}"))
@@ -140,7 +199,7 @@ fn an_evacuated_cell_stays_away(project: &Project) {
 }
 
 fn there_may_be_more_reps(project: &Project) {
-    project.compose(&["up", "-d", "--scale", "rep=6"]);
+    project.compose(&["up", "-d", "rep-c4", "rep-c5", "rep-c6"]);
     let cells = project.has_cells(6);
     let expected: Vec<String> = (1..=6).map(|number| format!("c{number}")).collect();
     assert_eq!(cells.keys().cloned().collect::<Vec<_>>(), expected);

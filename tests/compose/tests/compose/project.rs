@@ -73,6 +73,22 @@ impl Project {
         format!("{}-{who}", self.name)
     }
 
+    /// The name of the container in which the client's or the operator's commands run.
+    pub(crate) fn container_for(&self, who: &str) -> String {
+        self.who(who)
+    }
+
+    /// Runs a shell command in a container.
+    pub(crate) fn sh(&self, container: &str, script: &str) -> Said {
+        run(docker(&["exec", container, "sh", "-c", script]))
+    }
+
+    /// The addresses of a container, one for each of its networks.
+    pub(crate) fn addresses(&self, container: &str) -> Vec<String> {
+        let listed = self.inspect(container, "range .NetworkSettings.Networks}}{{.IPAddress}} {{end");
+        listed.split_whitespace().map(str::to_owned).collect()
+    }
+
     fn exec(&self, who: &str, line: &str, input: &str) -> Said {
         let name = self.who(who);
         let mut words = vec!["exec", "-i", &name, "muster"];
@@ -129,6 +145,11 @@ impl Project {
         said.done().unwrap_or_else(|why| panic!("{why}")).trim().to_owned()
     }
 
+    /// Stops a container in an orderly way.
+    pub(crate) fn stop(&self, container: &str) {
+        run(docker(&["stop", container])).done().unwrap_or_else(|why| panic!("{why}"));
+    }
+
     /// Kills a container. The engine takes that for an order, and doesn't start it again.
     pub(crate) fn kill(&self, container: &str) {
         run(docker(&["kill", container])).done().unwrap_or_else(|why| panic!("{why}"));
@@ -142,7 +163,9 @@ impl Project {
     /// Waits until each container of the services is healthy.
     pub(crate) fn is_healthy(&self) {
         eventually("every container is healthy", || {
-            for service in ["nats", "postgres", "bbs", "auctioneer", "rep", "projector"] {
+            for service in
+                ["nats", "postgres", "bbs", "auctioneer", "rep-c1", "rep-c2", "rep-c3", "projector"]
+            {
                 for container in self.containers(service) {
                     let health = self.inspect(&container, ".State.Health.Status");
                     so(health == "healthy", || format!("{service} {container} is {health}"))?;
@@ -175,10 +198,8 @@ impl Project {
 
     /// The container that a cell's rep is in.
     pub(crate) fn container_of(&self, cell: &str) -> String {
-        let row = self.json(&format!("cell show {cell}")).unwrap_or_else(|why| panic!("{why}"));
-        let host = row["presence"]["attributes"]["unique.hostname"].as_str().unwrap_or_default();
-        let found = self.containers("rep").into_iter().find(|id| !host.is_empty() && id.starts_with(host));
-        found.unwrap_or_else(|| panic!("{cell} is in no container: {row}"))
+        let found = self.containers(&format!("rep-{cell}")).into_iter().next();
+        found.unwrap_or_else(|| panic!("{cell} is in no container"))
     }
 
     /// The container of the service that leads in a role.
