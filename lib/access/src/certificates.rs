@@ -31,6 +31,9 @@ pub enum CertificateError {
     /// A host has no name that a certificate can have.
     #[error("{0:?} is neither the name of a host nor an address")]
     Host(String),
+    /// The certificate that was made has no expiry.
+    #[error("the expiry of the new certificate is not known")]
+    Expiry(#[from] ExpiryError),
     /// The time is none that a certificate can have.
     #[error("the clock shows {0}, which no certificate can be made for")]
     Clock(Timestamp),

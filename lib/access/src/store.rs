@@ -1,12 +1,13 @@
 //! The folder that `muster auth` makes: users with their keys and certificates, and the server's configuration.
 //!
 //! `users.list` is what counts; the server's `users.conf` follows from it. Both are replaced as a whole, and a command that
-//! was killed in between is completed by the next one. What is secret is readable by its owner alone and never overwritten.
+//! was killed in between is completed by the next one. What is secret is readable by its owner alone. Only renewing a
+//! certificate or rotating a key replaces it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nkeys::{KeyPair, KeyPairType};
@@ -132,6 +133,17 @@ struct Told {
     url: String,
     /// The folder as they see it; none: where it is.
     seen_at: Option<PathBuf>,
+    /// Names and addresses that the server's certificate is valid for.
+    hosts: Vec<String>,
+}
+
+/// A certificate that was renewed, with its key beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// The file with the certificate.
+    pub file: PathBuf,
+    /// The end of its validity.
+    pub expires_at: Timestamp,
 }
 
 /// A folder of users, which nobody else changes meanwhile.
@@ -191,7 +203,7 @@ impl Store {
         }
         let port = new.listen.rsplit_once(':').map_or("4222", |(_, port)| port);
         let url = servers.iter().map(|host| format!("tls://{host}:{port}")).collect::<Vec<_>>().join(",");
-        let told = Told { url, seen_at: new.seen_at.map(Path::to_owned) };
+        let told = Told { url, seen_at: new.seen_at.map(Path::to_owned), hosts };
         let store = Self { folder, told, users: Vec::new(), lock };
         store.write()?;
         Ok(store)
@@ -254,16 +266,13 @@ impl Store {
         if let Some(known) = self.users.iter().find(|user| user.name == name) {
             return Err(StoreError::Taken { name, role: known.role.clone() });
         }
-        let key = KeyPair::new_from_raw(KeyPairType::User, random)
-            .map_err(|error| StoreError::Key(error.to_string()))?;
-        let seed = key.seed().map_err(|error| StoreError::Key(error.to_string()))?;
-        let authority = read(&self.folder.join(AUTHORITY_KEY))?;
-        let certificate = certificates::signed(Holder::User(&name), &authority, now)?;
+        let (nkey, seed) = nkey(random)?;
+        let certificate = self.signed(Holder::User(&name), now)?;
         write_new(&self.file_of(&name, "nk"), 0o600, &format!("{IDENTITY}{role}\n{seed}\n"))?;
         write_new(&self.file_of(&name, "crt"), 0o644, &certificate.certificate)?;
         write_new(&self.file_of(&name, "key"), 0o600, &certificate.key)?;
         write_new(&self.file_of(&name, "env"), 0o644, &self.environment(&name, &role))?;
-        self.users.push(User { name, nkey: key.public_key(), role });
+        self.users.push(User { name, nkey, role });
         self.write()?;
         Ok(&self.users[self.users.len() - 1])
     }
@@ -299,16 +308,86 @@ impl Store {
         text
     }
 
+    /// Gives the server a new certificate and key, also for these hosts.
+    ///
+    /// # Errors
+    /// A host is not a valid name, or a file can't be read or written.
+    pub fn renew_server(&mut self, hosts: &[String], now: Timestamp) -> Result<Renewed, StoreError> {
+        let known = &self.told.hosts;
+        let added: Vec<String> = hosts.iter().filter(|host| !known.contains(host)).cloned().collect();
+        let all = [known.as_slice(), &added].concat();
+        let made = self.signed(Holder::Server(&all), now)?;
+        self.told.hosts = all;
+        self.write()?;
+        replace_pair(&self.folder.join(SERVER.0), &self.folder.join(SERVER.1), &made)
+    }
+
+    /// Gives a user a new certificate and key for TLS. Its nkey stays.
+    ///
+    /// # Errors
+    /// There is no such user, or a file can't be read or written.
+    pub fn renew(&self, name: &str, now: Timestamp) -> Result<Renewed, StoreError> {
+        let name = &self.users[self.position(name)?].name;
+        let made = self.signed(Holder::User(name), now)?;
+        replace_pair(&self.file_of(name, "crt"), &self.file_of(name, "key"), &made)
+    }
+
+    /// Gives a user a new nkey, made of these random bytes, with a new certificate and key for TLS. The server stops accepting the
+    /// old nkey when it reads its configuration again.
+    ///
+    /// # Errors
+    /// There is no such user, or a file can't be read or written.
+    pub fn rotate(&mut self, name: &str, random: [u8; 32], now: Timestamp) -> Result<&User, StoreError> {
+        let at = self.position(name)?;
+        let (nkey, seed) = nkey(random)?;
+        self.renew(name, now)?;
+        replace(&self.file_of(name, "nk"), 0o600, &format!("{IDENTITY}{}\n{seed}\n", self.users[at].role))?;
+        self.users[at].nkey = nkey;
+        self.write()?;
+        Ok(&self.users[at])
+    }
+
+    /// Makes a new authority, which signs from now on. `ca.crt` has the certificates of both, so that certificates of the old one
+    /// stay valid until [`Self::forget_authority`].
+    ///
+    /// # Errors
+    /// A file can't be read or written.
+    pub fn renew_authority(&self, now: Timestamp) -> Result<(), StoreError> {
+        let made = certificates::authority(now)?;
+        let file = self.folder.join(AUTHORITY);
+        replace(&file, 0o644, &format!("{}{}", made.certificate, read(&file)?))?;
+        replace(&self.folder.join(AUTHORITY_KEY), 0o600, &made.key)
+    }
+
+    /// Removes all but the newest authority from `ca.crt`.
+    ///
+    /// # Errors
+    /// The file can't be read or written.
+    pub fn forget_authority(&self) -> Result<(), StoreError> {
+        let file = self.folder.join(AUTHORITY);
+        let text = read(&file)?;
+        let newest = text.split_inclusive("-----END CERTIFICATE-----").next().unwrap_or_default();
+        replace(&file, 0o644, &format!("{newest}\n"))
+    }
+
+    fn signed(&self, holder: Holder<'_>, now: Timestamp) -> Result<Made, StoreError> {
+        let authority = read(&self.folder.join(AUTHORITY_KEY))?;
+        Ok(certificates::signed(holder, &authority, now)?)
+    }
+
+    fn position(&self, name: &str) -> Result<usize, StoreError> {
+        self.users.iter().position(|user| user.name == name).ok_or_else(|| {
+            let known = self.users.iter().map(|user| user.name.clone()).collect();
+            StoreError::Unknown { name: name.to_owned(), known }
+        })
+    }
+
     /// Takes a user out, and removes its files.
     ///
     /// # Errors
     /// Nobody is called so, or something can't be written.
     pub fn revoke(&mut self, name: &str) -> Result<User, StoreError> {
-        let Some(at) = self.users.iter().position(|user| user.name == name) else {
-            let known = self.users.iter().map(|user| user.name.clone()).collect();
-            return Err(StoreError::Unknown { name: name.to_owned(), known });
-        };
-        let user = self.users.remove(at);
+        let user = self.users.remove(self.position(name)?);
         self.write()?;
         for ending in ["nk", "crt", "key", "env"] {
             let path = self.file_of(name, ending);
@@ -339,13 +418,16 @@ impl Store {
         if let Some(seen_at) = &self.told.seen_at {
             list.push_str(&format!("seen-at {}\n", seen_at.display()));
         }
+        for host in &self.told.hosts {
+            list.push_str(&format!("host {host}\n"));
+        }
         for User { name, nkey, role } in &self.users {
             // Writing to a text doesn't fail.
             let written = writeln!(list, "user {name} {nkey} {role}");
             debug_assert!(written.is_ok());
         }
-        replace(&self.folder.join(LIST), &list)?;
-        replace(&self.folder.join(USERS), &server::users(&self.users))
+        replace(&self.folder.join(LIST), 0o644, &list)?;
+        replace(&self.folder.join(USERS), 0o644, &server::users(&self.users))
     }
 }
 
@@ -372,7 +454,7 @@ fn address(host: &str) -> String {
 }
 
 fn parse(text: &str) -> Result<(Told, Vec<User>), String> {
-    let (mut url, mut seen_at, mut users) = (None, None, Vec::new());
+    let (mut url, mut seen_at, mut hosts, mut users) = (None, None, Vec::new(), Vec::new());
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty())
     {
         let wrong = |why: &str| format!("line {}: {why}", at + 1);
@@ -382,16 +464,28 @@ fn parse(text: &str) -> Result<(Told, Vec<User>), String> {
         }
         match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
             ["server", address] => url = Some(address.to_owned()),
+            ["host", host] => hosts.push(host.to_owned()),
             ["user", name, nkey, role] => {
                 let name = ClientName::new(name).map_err(|error| wrong(&error.to_string()))?.to_string();
                 KeyPair::from_public_key(nkey).map_err(|_| wrong("its nkey is none"))?;
                 let role = role.parse().map_err(|error: crate::roles::NoRole| wrong(&error.to_string()))?;
                 users.push(User { name, nkey: nkey.to_owned(), role });
             }
-            _ => return Err(wrong("it is neither server URL, seen-at DIR nor user NAME NKEY ROLE")),
+            _ => {
+                return Err(wrong(
+                    "it is neither server URL, seen-at DIR, host HOST nor user NAME NKEY ROLE",
+                ));
+            }
         }
     }
-    Ok((Told { url: url.ok_or("it names no server")?, seen_at }, users))
+    Ok((Told { url: url.ok_or("it names no server")?, seen_at, hosts }, users))
+}
+
+/// Makes an nkey of random bytes: its public part, and its seed.
+fn nkey(random: [u8; 32]) -> Result<(String, String), StoreError> {
+    let failed = |error: nkeys::error::Error| StoreError::Key(error.to_string());
+    let key = KeyPair::new_from_raw(KeyPairType::User, random).map_err(failed)?;
+    Ok((key.public_key(), key.seed().map_err(failed)?))
 }
 
 fn locked(folder: &Path) -> Result<File, StoreError> {
@@ -414,6 +508,14 @@ fn write_pair(folder: &Path, (certificate, key): (&str, &str), made: &Made) -> R
     write_new(&folder.join(key), 0o600, &made.key)
 }
 
+/// Replaces a certificate and its key. A program that reads both in between fails to connect, and tries again.
+fn replace_pair(certificate: &Path, key: &Path, made: &Made) -> Result<Renewed, StoreError> {
+    replace(key, 0o600, &made.key)?;
+    replace(certificate, 0o644, &made.certificate)?;
+    let expires_at = certificates::expiry(made.certificate.as_bytes()).map_err(CertificateError::from)?;
+    Ok(Renewed { file: certificate.to_owned(), expires_at })
+}
+
 /// Writes a file that isn't there yet, to the disk.
 fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     let write = || {
@@ -429,11 +531,20 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     })
 }
 
-/// Replaces a file as a whole: who reads it sees what was there or what is new.
-fn replace(path: &Path, text: &str) -> Result<(), StoreError> {
+/// Replaces a file as a whole: a reader sees either the old or the new text. The file keeps its owner.
+fn replace(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     let draft = path.with_extension("new");
     let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&draft)?;
+        // A command that was killed may have left it, with another mode.
+        if let Err(error) = fs::remove_file(&draft)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+        if let Ok(old) = fs::metadata(path) {
+            chown(&draft, Some(old.uid()), Some(old.gid()))?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&draft, path)?;

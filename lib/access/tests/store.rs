@@ -110,6 +110,55 @@ fn who_is_revoked_is_in_no_file_any_more() {
 }
 
 #[test]
+fn renewal_replaces_certificates_and_rotation_the_nkey_of_one_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let text = |name: &str| fs::read_to_string(at.join(name)).unwrap();
+    let mut store = Store::create(at, &new(&["n1".to_owned()]), NOW).unwrap();
+    store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
+    store.add(role("bbs"), None, [2; 32], NOW).unwrap();
+    drop(store);
+    let mut store = Store::open(at).unwrap();
+    let secrets = ["server.key", "users/rep-c1.key", "users/rep-c1.nk", "ca.key"];
+    let (before, list) = (secrets.map(text), text("users.list"));
+    let later = NOW + std::time::Duration::from_secs(86_400);
+
+    let renewed = store.renew_server(&[], later).unwrap();
+    assert_eq!(
+        (renewed.file.as_path(), renewed.expires_at.since(NOW).as_secs() / 86_400),
+        (&*at.join("server.crt"), 3651)
+    );
+    store.renew("rep-c1", later).unwrap();
+    let same = [0, 1, 2, 3].map(|at| text(secrets[at]) == before[at]);
+    assert_eq!(same, [false, false, true, true], "{secrets:?}");
+    assert_eq!(text("users.list"), list, "a renewed certificate changes no user");
+    store.renew_server(&["n2".to_owned(), "n1".to_owned()], later).unwrap();
+    assert_eq!(text("users.list"), list.replace("host ::1\n", "host ::1\nhost n2\n"));
+
+    let old = store.users().to_vec();
+    let rotated = store.rotate("rep-c1", [3; 32], later).unwrap().clone();
+    assert!(rotated.nkey != old[0].nkey && rotated.role == old[0].role);
+    assert_eq!(store.users()[1], old[1]);
+    let seed = text("users/rep-c1.nk");
+    assert_eq!(KeyPair::from_seed(seed.lines().last().unwrap()).unwrap().public_key(), rotated.nkey);
+    assert!(text("users.conf").contains(&rotated.nkey) && !text("users.conf").contains(&old[0].nkey));
+    assert_eq!(identity(&seed), Some(role("rep c1")));
+    for secret in secrets {
+        assert_eq!(mode(&at.join(secret)), 0o600, "{secret}");
+    }
+    assert!(matches!(store.rotate("rep-c9", [4; 32], later), Err(StoreError::Unknown { .. })));
+
+    let authorities = || text("ca.crt").matches("BEGIN CERTIFICATE").count();
+    store.renew_authority(later).unwrap();
+    assert_eq!(authorities(), 2);
+    store.forget_authority().unwrap();
+    store.forget_authority().unwrap();
+    assert_eq!(authorities(), 1);
+    assert_ne!(text("ca.key"), before[3]);
+    assert_eq!(access::certificates::expiry(text("ca.crt").as_bytes()).unwrap(), renewed.expires_at);
+}
+
+#[test]
 fn a_command_that_was_killed_is_seen() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path(), &new(&[]), NOW).unwrap();

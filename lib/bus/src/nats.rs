@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
+use async_nats::{Auth, AuthError, ConnectErrorKind, ConnectOptions, Event, ServerError};
+use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -184,7 +185,9 @@ impl Settings {
         made: watch::Sender<u64>,
     ) -> Result<ConnectOptions, ConnectError> {
         let (name, tries_rights) = (self.name.clone(), self.tries_rights);
-        let options = ConnectOptions::new()
+        let options = self
+            .logged_in()
+            .await?
             .name(&self.name)
             .custom_inbox_prefix(&self.inbox)
             .connection_timeout(self.patience)
@@ -200,10 +203,11 @@ impl Settings {
                 }
                 std::future::ready(())
             });
-        Ok(self.encrypted(self.named(options).await?))
+        Ok(self.encrypted(options))
     }
 
-    async fn named(&self, options: ConnectOptions) -> Result<ConnectOptions, ConnectError> {
+    async fn logged_in(&self) -> Result<ConnectOptions, ConnectError> {
+        let options = ConnectOptions::new();
         Ok(match &self.login {
             Login::Anonymous => match self.urls.iter().find_map(|url| user_of(url)) {
                 Some((user, Some(password))) => options.user_and_password(user, password),
@@ -213,13 +217,16 @@ impl Settings {
             Login::Credentials(path) => {
                 let text = secret(path).await?;
                 if is_seed(&text) {
-                    options.nkey(text)
+                    by_nkey(path.clone())
                 } else {
                     // Without a line break behind its last line a credentials file isn't understood.
                     options.credentials(&format!("{text}\n")).map_err(|source| unreadable(path, source))?
                 }
             }
-            Login::Nkey(path) => options.nkey(secret(path).await?),
+            Login::Nkey(path) => {
+                secret(path).await?;
+                by_nkey(path.clone())
+            }
             Login::Password { user, file } => options.user_and_password(user.clone(), secret(file).await?),
         })
     }
@@ -462,6 +469,22 @@ fn reconnect_delay(attempt: usize) -> Duration {
         Ok(attempt @ 2..16) => (shortest * 2u32.pow(attempt - 2)).min(longest),
         Ok(_) | Err(_) => longest,
     }
+}
+
+/// Options that log in with the nkey in a file. The file is read at each connect, so a rotated key needs no restart.
+fn by_nkey(path: PathBuf) -> ConnectOptions {
+    ConnectOptions::with_auth_callback(move |nonce| {
+        let path = path.clone();
+        async move {
+            let seed = secret(&path).await.map_err(|error| AuthError::new(error.to_string()))?;
+            let key = KeyPair::from_seed(&seed).map_err(|error| AuthError::new(error.to_string()))?;
+            let signature = key.sign(&nonce).map_err(|error| AuthError::new(error.to_string()))?;
+            let mut auth = Auth::new();
+            auth.nkey = Some(key.public_key());
+            auth.signature = Some(signature);
+            Ok(auth)
+        }
+    })
 }
 
 /// What a file with a secret says, without comments before it.

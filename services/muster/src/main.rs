@@ -284,13 +284,17 @@ mod tests {
         "probe --metrics 0.0.0.0:9464 --live -o json",
     ];
 
-    const OF_USERS: [&str; 9] = [
+    const OF_USERS: [&str; 13] = [
         "auth init auth",
         "auth init auth --host nats.example --host 10.0.0.7 --listen 0.0.0.0:4222 --seen-at /etc/nats",
         "auth init auth --cluster --host n1 --host n2 --host n3",
         "auth add auth rep c2",
         "auth add auth client shop web --name web --pid-file /run/nats.pid",
         "auth revoke auth web",
+        "auth renew auth",
+        "auth renew auth --authority --host n4",
+        "auth renew auth web --pid-file /run/nats.pid",
+        "auth rotate auth web",
         "auth list auth -o json",
         "auth refresh auth --pid-file /run/nats.pid",
         "cluster show --creds ops.nk --tls-ca ca.crt --tls-cert ops.crt --tls-key ops.key",
@@ -528,6 +532,8 @@ mod tests {
         ("auth revoke d rep-c1", Nothing),
         ("auth list d", Nothing),
         ("auth refresh d", Nothing),
+        ("auth renew d", Nothing),
+        ("auth rotate d n", Nothing),
         ("probe --metrics 127.0.0.1:1", Nothing),
         ("doctor", Nothing),
         ("install --systemd", Nothing),

@@ -4,10 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use access::store::{CONFIGURATION, New, Store, StoreError};
+use access::store::{CONFIGURATION, New, Renewed, Store, StoreError};
 use access::{Role, User, server};
 use clap::Subcommand;
 use rustix::process::{Pid, Signal, kill_process};
+use schemas::Timestamp;
 use schemas::names::{CellId, ClientName, Domain};
 use serde::Serialize;
 
@@ -66,6 +67,35 @@ pub(crate) enum AuthVerb {
         /// The folder
         folder: PathBuf,
         /// What the user is called
+        name: String,
+        /// File with the process id of the server [default: nats.pid in the folder]
+        #[arg(long, value_name = "FILE")]
+        pid_file: Option<PathBuf>,
+    },
+    /// Renew the certificates of these users; without names those of the server and of all users. Nkeys stay
+    Renew {
+        /// The folder
+        folder: PathBuf,
+        /// The names of the users
+        names: Vec<String>,
+        /// Another name or address for the server's certificate; may be given again
+        #[arg(long = "host", value_name = "HOST", conflicts_with = "names")]
+        hosts: Vec<String>,
+        /// Make a new authority, which signs all certificates; the old one is trusted until --forget-authority
+        #[arg(long, conflicts_with = "names")]
+        authority: bool,
+        /// Renew nothing, and stop trusting authorities before the newest one
+        #[arg(long, conflicts_with_all = ["names", "hosts", "authority"])]
+        forget_authority: bool,
+        /// File with the process id of the server [default: nats.pid in the folder]
+        #[arg(long, value_name = "FILE")]
+        pid_file: Option<PathBuf>,
+    },
+    /// Give a user a new nkey and certificate, and have the server read its users again: it refuses the old nkey from then on
+    Rotate {
+        /// The folder
+        folder: PathBuf,
+        /// The name of the user
         name: String,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
@@ -159,12 +189,63 @@ pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
             let user = store.revoke(&name)?;
             told("revoked", &user, &store, pid_file.as_deref(), global)
         }
+        AuthVerb::Renew { folder, names, hosts, authority, forget_authority, pid_file } => {
+            let mut store = open(&folder, pid_file.as_deref())?;
+            if forget_authority {
+                store.forget_authority()?;
+                tell_server(&store, pid_file.as_deref())?;
+                return Ok(());
+            }
+            if authority {
+                store.renew_authority(clock::now())?;
+            }
+            let renewed = renew(&mut store, names, &hosts)?;
+            tell_server(&store, pid_file.as_deref())?;
+            show_renewed(&renewed, global)
+        }
+        AuthVerb::Rotate { folder, name, pid_file } => {
+            let mut store = open(&folder, pid_file.as_deref())?;
+            let user = store.rotate(&name, random()?, clock::now())?.clone();
+            told("rotated", &user, &store, pid_file.as_deref(), global)
+        }
         AuthVerb::Refresh { folder, pid_file } => {
             let store = open(&folder, pid_file.as_deref())?;
             list(&store, global)
         }
         AuthVerb::List { folder } => list(&Store::open(&folder)?, global),
     }
+}
+
+/// Renews the certificates of these users; without names those of the server and of all users.
+fn renew(store: &mut Store, names: Vec<String>, hosts: &[String]) -> Result<Vec<Renewed>, Failure> {
+    let (mut renewed, mut names) = (Vec::new(), names);
+    if names.is_empty() {
+        renewed.push(store.renew_server(hosts, clock::now())?);
+        names = store.users().iter().map(|user| user.name.clone()).collect();
+    }
+    for name in &names {
+        renewed.push(store.renew(name, clock::now())?);
+    }
+    Ok(renewed)
+}
+
+/// A certificate that was renewed, as it is shown.
+#[derive(Serialize)]
+struct RenewedRow {
+    certificate: PathBuf,
+    expires_at: Timestamp,
+}
+
+fn show_renewed(renewed: &[Renewed], global: &Global) -> Result<(), Failure> {
+    let row = |one: &Renewed| RenewedRow { certificate: one.file.clone(), expires_at: one.expires_at };
+    let rows: Vec<RenewedRow> = renewed.iter().map(row).collect();
+    Output::new(global).rows(&rows, |rows, _| {
+        let mut table = Table::new(&["CERTIFICATE", "EXPIRES"]);
+        for RenewedRow { certificate, expires_at } in rows {
+            table.row(vec![Cell::text(certificate.display()), Cell::text(expires_at)]);
+        }
+        table
+    })
 }
 
 /// Checks what a server listens on: the configuration would otherwise be refused, or mean something else.

@@ -9,9 +9,11 @@
 //! | `roles/holes.rs` | what no permission prevents: forged reply subjects, consumers of somebody else, ids that are none |
 //! | `roles/sight.rs` | whose environment each may read |
 //! | `roles/changes.rs` | users that come and go while everybody else stays connected |
+//! | `roles/renewal.rs` | certificates that are renewed and keys that are rotated while services run |
 
 mod changes;
 mod holes;
+mod renewal;
 mod sight;
 mod table;
 mod work;
@@ -88,6 +90,8 @@ fn each_role_does_what_it_must_and_nothing_that_is_others() {
     stage.place.tell("the holes are tried");
     changes::who_is_revoked_is_gone_and_nobody_else(&mut stage);
     stage.place.tell("users came and went");
+    renewal::services_follow_renewed_certificates_and_keys(&mut stage);
+    stage.place.tell("certificates and keys are renewed");
     work::an_operator_empties_a_cell(&stage);
     stage.nobody_was_refused();
 }

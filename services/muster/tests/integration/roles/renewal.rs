@@ -1,0 +1,71 @@
+//! Certificates that are renewed and keys that are rotated while services run.
+
+use std::fs;
+
+use super::Stage;
+use crate::support::Muster;
+use crate::support::eventually;
+use crate::support::place::so;
+
+/// Every certificate is renewed by a new authority, two services get new nkeys, and the server restarts when it trusts the new
+/// authority alone. The services read their files at each connect, so none is restarted. Copies of the old files get no one in.
+pub(super) fn services_follow_renewed_certificates_and_keys(stage: &mut Stage) {
+    let folder = stage.users.folder.clone();
+    let shown = folder.display().to_string();
+    let nobody = stage.users.nobody();
+    for ending in ["nk", "crt", "key"] {
+        fs::copy(
+            folder.join(format!("users/client-d-n.{ending}")),
+            folder.join(format!("users/copy.{ending}")),
+        )
+        .unwrap();
+    }
+    let before = connections(stage);
+
+    let rows = nobody.json(&format!("auth renew {shown} --authority --host nats.example"));
+    let renewed = rows.as_array().unwrap().len();
+    assert_eq!(renewed, 1 + nobody.json(&format!("auth list {shown}")).as_array().unwrap().len());
+    for user in ["rep-c1", "bbs"] {
+        let rotated = nobody.json(&format!("auth rotate {shown} {user}"));
+        assert_eq!((&rotated["did"], &rotated["server_told"]), (&"rotated".into(), &true.into()));
+    }
+    eventually("services with a new nkey are connected again", || {
+        let now = connections(stage);
+        let again = |user: &str| now.iter().zip(&before).any(|(new, old)| new.0 == user && new.1 > old.1);
+        so(again("rep-c1") && again("bbs"), || format!("{before:?} {now:?}"))
+    });
+
+    nobody.run(&["auth", "renew", &shown, "--forget-authority"]).exits(0);
+    let before = connections(stage);
+    stage.users.server.restart();
+    eventually("every service is connected by its renewed certificate", || {
+        let now = connections(stage);
+        so(now.iter().zip(&before).all(|(new, old)| new.1 > old.1), || format!("{before:?} {now:?}"))
+    });
+    eventually("the cluster works", || {
+        let row = stage.users.muster("operator-o").try_json("cluster show")?;
+        so(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
+    });
+    for service in &mut stage.services {
+        assert!(!service.has_ended(), "{}", service.said());
+    }
+    let with_copy = |variables: &[&str]| {
+        let replaced = stage.users.variables("client-d-n").into_iter().map(|(name, value)| {
+            let old = value.replace("client-d-n", "copy");
+            if variables.contains(&name.as_str()) { (name, old) } else { (name, value) }
+        });
+        Muster::with_all(replaced.collect()).run(&["cluster", "show"])
+    };
+    with_copy(&[]).exits(0);
+    with_copy(&["MUSTER_NATS_CERT", "MUSTER_NATS_KEY"]).exits(5).tells(&["UnknownCA"]);
+    nobody.run(&["auth", "rotate", &shown, "client-d-n"]).exits(0);
+    with_copy(&[]).exits(0);
+    with_copy(&["MUSTER_NATS_CREDS"]).exits(1);
+}
+
+/// How often each service was connected to the server.
+fn connections(stage: &Stage) -> Vec<(&'static str, usize)> {
+    ["auctioneer", "projector", "bbs", "rep-c1"]
+        .map(|user| (user, stage.said(user).matches("connected to NATS").count()))
+        .to_vec()
+}
