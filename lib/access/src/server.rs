@@ -96,6 +96,9 @@ pub fn configuration(settings: &Settings) -> String {
 /// The port on which the servers of a cluster talk to each other.
 const ROUTES: u16 = 6222;
 
+/// A name that the certificate of every server has, and that of no user.
+pub(crate) const SERVERS_OWN: &str = "localhost";
+
 /// The file with the configuration of one server of a cluster, counted from 1.
 #[must_use]
 pub fn member_file(number: usize) -> String {
@@ -115,7 +118,9 @@ pub fn member(settings: &Settings, hosts: &[String], number: usize) -> String {
          \n\
          cluster {{\n    name: muster\n    listen: \"0.0.0.0:{ROUTES}\"\n    routes: [{}]\n    \
          # Everybody is told all servers by the names that their certificate has.\n    no_advertise: true\n    \
-         tls {{\n        cert_file: {}\n        key_file: {}\n        ca_file: {}\n        verify: true\n        \
+         # A server's certificate has the name {SERVERS_OWN}, and no user's has: a user is no server of the cluster.\n    \
+         authorization {{ user: {SERVERS_OWN} }}\n    \
+         tls {{\n        cert_file: {}\n        key_file: {}\n        ca_file: {}\n        verify_and_map: true\n        \
          timeout: 10\n    }}\n}}\n",
         hosts[number - 1],
         hosts.len(),

@@ -16,7 +16,7 @@ use schemas::names::ClientName;
 
 use crate::certificates::{self, CertificateError, Holder, Made};
 use crate::roles::Role;
-use crate::server::{self, AUTHORITY, SERVER, Settings, USERS, User};
+use crate::server::{self, AUTHORITY, SERVER, SERVERS_OWN, Settings, USERS, User};
 
 /// The list of users.
 const LIST: &str = "users.list";
@@ -440,7 +440,7 @@ pub fn identity(seed_file: &str) -> Option<Role> {
 /// The names by which the server is reached, with those of this host behind them.
 fn with_local(hosts: &[String]) -> Vec<String> {
     let mut all = hosts.to_vec();
-    for local in ["127.0.0.1", "localhost", "::1"] {
+    for local in ["127.0.0.1", SERVERS_OWN, "::1"] {
         if !all.iter().any(|host| host == local) {
             all.push(local.to_owned());
         }

@@ -233,6 +233,8 @@ fn the_servers_of_a_cluster_know_each_other_and_everybody_knows_them_all() {
         "include \"nats.conf\"\nserver_name: muster-2\n",
         "routes: [\"tls://n1:6222\", \"tls://n2:6222\", \"tls://[fd00::7]:6222\"]",
         "ca_file: \"/etc/muster/auth/ca.crt\"",
+        "authorization { user: localhost }",
+        "verify_and_map: true",
     ] {
         assert!(second.contains(line), "{second}");
     }
