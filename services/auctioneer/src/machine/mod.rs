@@ -652,6 +652,10 @@ impl Auctioneer {
         if self.cells.is_in_doubt(now, &self.settings) {
             return self.open.withhold(work, self.cells.doubt_ends(now, &self.settings));
         }
+        let quiet_until = self.open.quiet_until(work);
+        if now < quiet_until {
+            return self.open.block(work, quiet_until);
+        }
         let attempt = self.open.attempt(work);
         let refused = used_up || attempt.after_refusals;
         let retry = if refused { self.settings.retry_refused } else { self.settings.retry };

@@ -34,6 +34,8 @@ struct Piece {
     asked_again: u8,
     /// The placement error that the BBS last got, and when.
     reported: Option<(Timestamp, String)>,
+    /// The BBS did not accept its outcome: nothing is reported of it before this time.
+    quiet_until: Timestamp,
     /// Where room is made for it, and until when it waits for that.
     awaits: Option<(CellId, Timestamp)>,
     /// Whether the BBS makes it.
@@ -264,6 +266,7 @@ impl Open {
                 round: 0,
                 asked_again: 0,
                 reported: None,
+                quiet_until: Timestamp(0),
                 awaits: None,
                 asked: Asked::default(),
                 woken_for: None,
@@ -447,10 +450,16 @@ impl Open {
     pub(crate) fn not_accepted(&mut self, work: &WorkRef, again: Timestamp) {
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.reported = None;
+            piece.quiet_until = again;
         }
         if self.is_blocked(work) {
             self.block(work, again);
         }
+    }
+
+    /// Until when nothing is reported of a piece, because the BBS did not accept its last outcome.
+    pub(crate) fn quiet_until(&self, work: &WorkRef) -> Timestamp {
+        self.pieces.get(work).map_or(Timestamp(0), |piece| piece.quiet_until)
     }
 
     /// Room is being made for a piece on a cell; none: no longer.

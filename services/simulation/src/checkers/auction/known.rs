@@ -20,6 +20,8 @@ pub(super) const SILENT: Duration = Duration::from_secs(20);
 /// What was given to a rep this lately is still on its way; and it is for this long at most.
 const ON_ITS_WAY: Duration = Duration::from_secs(8);
 const FORGOTTEN: Duration = Duration::from_secs(120);
+/// What reps refused too often is tried again after 60 s (docs/model.md), or when room appears.
+const REFUSED: Duration = Duration::from_secs(65);
 
 /// At least and at most; of what is true or false: surely and possibly.
 pub(super) type Bounds<T> = (T, T);
@@ -38,6 +40,8 @@ pub(super) struct Known {
     /// When something was heard of a cell out of turn: nobody knows then what is believed of it.
     muddled: BTreeMap<CellId, Timestamp>,
     given: Vec<Given>,
+    /// When a rep last refused something of a process, or a task.
+    refusals: BTreeMap<String, Timestamp>,
 }
 
 /// The last heartbeat of a run of a rep, and what came after it.
@@ -140,6 +144,9 @@ impl Known {
         for given in self.given.iter_mut().filter(|given| given.cell == *cell && given.number == number) {
             given.doubtful = true;
             given.refused = refused.contains(&given.place).then_some(now);
+            if given.refused.is_some() {
+                self.refusals.insert(guid_of(&name_of(&given.key)), now);
+            }
         }
         if performed.is_none() {
             self.unheard(cell);
@@ -198,6 +205,7 @@ impl Known {
             given.waits = is_open(world, &given.key, given.attempt);
         }
         self.given.retain(|given| given.waits || given.is_younger(FORGOTTEN, now));
+        self.refusals.retain(|_, at| now.0.since(*at) < REFUSED);
         self.given.iter_mut().for_each(|given| given.waits &= !judged(&given.key));
     }
 
@@ -236,6 +244,11 @@ impl Known {
     pub(super) fn was_refused(&self, work: &WorkRef, attempt: Timestamp) -> bool {
         let same = |one: &Given| name_of(&one.key) == *work && one.attempt == attempt;
         self.given.iter().any(|one| same(one) && one.doubtful)
+    }
+
+    /// Whether something of the same evaluation may wait because reps refused it too often.
+    pub(super) fn may_be_put_off(&self, work: &WorkRef) -> bool {
+        self.refusals.contains_key(&guid_of(work))
     }
 
     /// How much work surely is with cells, and not claimed.
@@ -364,4 +377,12 @@ pub(in crate::checkers) fn lrp(guid: &ProcessGuid, place: &Place) -> WorkRef {
 
 pub(super) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The name of the process or the task.
+fn guid_of(work: &WorkRef) -> String {
+    match work {
+        WorkRef::Lrp(key) => format!("process {}", key.process_guid),
+        WorkRef::Task(guid) => format!("task {guid}"),
+    }
 }

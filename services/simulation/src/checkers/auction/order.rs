@@ -33,13 +33,14 @@ pub(super) struct Waiting<'a> {
 }
 
 /// What waits in a World, in order. Left out is what is not surely in the auction: what a cell has been given, what waits for
-/// a later delivery, and what may be where others of its own are not.
+/// a later delivery, what reps may have refused too often, and what may be where others of its own are not.
 pub(super) fn waiting<'a>(world: &'a World, known: &Known) -> Vec<Waiting<'a>> {
     let of_work = |work: &WorkRef| {
         let (constraint, size, _) = peace::demands(world, work)?;
         let (since, evaluation) = attempt(world, work)?;
         let later = evaluation.is_some_and(|one| one.wait.until().is_some());
-        let in_auction = !later && !racks::is_limited(constraint) && !known.was_given(work, since);
+        let held_back = later || known.may_be_put_off(work);
+        let in_auction = !held_back && !racks::is_limited(constraint) && !known.was_given(work, since);
         let only = peace::only_cell(world, work);
         in_auction.then(|| Waiting { turn: turn(world, work.clone(), size, since), constraint, size, only })
     };
