@@ -48,8 +48,9 @@ impl Auctioneer {
         effects
     }
 
-    /// Makes room for what no cell takes, if that may be, and says what that is.
-    fn fail_all(&mut self, now: Timestamp, failed: Vec<(Item, String, Explanation)>) {
+    /// Makes room for what no cell takes, if that may be, and says what that is. No room is made for what can't be reported yet.
+    fn fail_all(&mut self, now: Timestamp, mut failed: Vec<(Item, String, Explanation)>) {
+        failed.retain(|(item, _, _)| !self.hold_back(now, &work_ref(&item.rank.key)));
         self.make_room(now, failed.iter().map(|(item, _, _)| item));
         for (item, error, explanation) in failed {
             self.fail(now, &work_ref(&item.rank.key), (error, Some(explanation)), false);

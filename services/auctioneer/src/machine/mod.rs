@@ -652,9 +652,8 @@ impl Auctioneer {
         if self.cells.is_in_doubt(now, &self.settings) {
             return self.open.withhold(work, self.cells.doubt_ends(now, &self.settings));
         }
-        let quiet_until = self.open.quiet_until(work);
-        if now < quiet_until {
-            return self.open.block(work, quiet_until);
+        if self.hold_back(now, work) {
+            return;
         }
         let attempt = self.open.attempt(work);
         let refused = used_up || attempt.after_refusals;
@@ -669,6 +668,16 @@ impl Auctioneer {
         if let Some(item) = self.open.report(work, &error, now, self.settings.retry) {
             self.outgoing.add(Failed { item, evaluation, used_up, error, explanation });
         }
+    }
+
+    /// Blocks work of which nothing may be reported yet, because the BBS did not accept its last outcome. Answers whether it is
+    /// such work.
+    fn hold_back(&mut self, now: Timestamp, work: &WorkRef) -> bool {
+        let until = self.open.quiet_until(work);
+        if now < until {
+            self.open.block(work, until);
+        }
+        now < until
     }
 
     /// The BBS didn't accept outcomes: tries again soon, and reports what is true then.
