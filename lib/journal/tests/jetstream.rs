@@ -1,6 +1,8 @@
 //! What only the journal on JetStream does: it survives its server, and refuses one that could lose history.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
+mod writing;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +21,8 @@ use schemas::{Position, Subject, Timestamp};
 use support::server::NatsServer;
 use tokio::time::{sleep, timeout};
 
+use self::writing::writer;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn open(settings: &Settings, wanted: &StreamSettings) -> Result<Journal, JournalError> {
@@ -26,37 +30,13 @@ async fn open(settings: &Settings, wanted: &StreamSettings) -> Result<Journal, J
     JetStream::open(connection, wanted).await.map(Journal::JetStream)
 }
 
+fn body(number: u64) -> Bytes {
+    Bytes::from(format!("{{\"n\":{number}}}"))
+}
+
 fn settings(servers: &[NatsServer]) -> Settings {
     let urls = servers.iter().map(|server| server.url.clone()).collect();
     Settings::new(urls, "bbs-writer", "muster.inbox.bbs-writer")
-}
-
-/// Appends to one subject until told to stop, each entry until it is known to be stored; answers how many were.
-fn writer(
-    journal: Journal,
-    shard: u16,
-    stop: Arc<AtomicBool>,
-) -> tokio::task::JoinHandle<Vec<(Position, EntryId)>> {
-    tokio::spawn(async move {
-        let (subject, mut ids, mut stored) = (Subject::Lrp(shard), Ids::new(u64::from(shard)), Vec::new());
-        let mut expected = Position(0);
-        while !stop.load(Ordering::Relaxed) {
-            let entry = EntryId(ids.next(Timestamp::from_millis(1)));
-            let bytes = Bytes::from(format!("{{\"n\":{}}}", stored.len()));
-            expected = loop {
-                let append = Append { subject: subject.clone(), expected, entry, bytes: bytes.clone() };
-                match journal.append(append).await {
-                    Ok(position) => break position,
-                    Err(AppendError::Unknown(_)) => sleep(Duration::from_millis(20)).await,
-                    Err(
-                        error @ (AppendError::Conflict | AppendError::NotStored(_) | AppendError::Refused(_)),
-                    ) => panic!("{error:?}"),
-                }
-            };
-            stored.push((expected, entry));
-        }
-        stored
-    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,9 +44,8 @@ async fn another_history_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = NatsServer::start(folder.path()).await.unwrap();
     let journal = open(&settings(std::slice::from_ref(&server)), &StreamSettings::default()).await.unwrap();
-    let stop = Arc::new(AtomicBool::new(true));
-    stop.store(false, Ordering::Relaxed);
-    let writing = writer(journal.clone(), 1, Arc::clone(&stop));
+    let stop = Arc::new(AtomicBool::new(false));
+    let writing = writer(journal.clone(), 1, body, Arc::clone(&stop));
     let mut follower = journal.follow(Position(0));
     timeout(PATIENCE, follower.next_batch(10)).await.unwrap().unwrap();
     stop.store(true, Ordering::Relaxed);

@@ -13,6 +13,8 @@
 //! the others have to fill them again.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
 
+mod writing;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use async_nats::jetstream::stream::Compression;
 use bus::nats::{Connection, Settings};
 use bytes::Bytes;
 use futures::future::join_all;
-use journal::{Append, AppendError, JetStream, Journal, JournalError, Recorded, STREAM, StreamSettings};
+use journal::{JetStream, Journal, JournalError, Recorded, STREAM, StreamSettings};
 use journal::{migrate, monitor};
 use schemas::checksum::crc32c;
 use schemas::names::{EntryId, Ids};
@@ -33,6 +35,8 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use self::writing::{Stored, writer};
+
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Entries that fill some blocks of a stream that is migrated.
 const OLD_ENTRIES: u64 = 30_000;
@@ -40,9 +44,6 @@ const OLD_ENTRIES: u64 = 30_000;
 const WRITERS: u16 = 8;
 /// Entries that are written between two kills, at the least.
 const BETWEEN: u64 = 200;
-
-/// A stored entry: its position, its id and the checksum of its bytes.
-type Stored = (Position, EntryId, u32);
 
 /// How the stream is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,29 +154,6 @@ fn stored(entry: &Recorded) -> Stored {
     (entry.position, entry.entry.unwrap(), crc32c(&entry.bytes))
 }
 
-/// Appends to one subject until told to stop, each entry until it is known to be stored; answers them.
-fn writer(journal: Journal, shard: u16, stop: Arc<AtomicBool>) -> JoinHandle<Vec<Stored>> {
-    tokio::spawn(async move {
-        let (subject, mut ids, mut all) = (Subject::Lrp(shard), Ids::new(u64::from(shard)), Vec::new());
-        let mut expected = Position(0);
-        while !stop.load(Ordering::Relaxed) {
-            let (entry, bytes) = (EntryId(ids.next(Timestamp::from_millis(1))), body(all.len() as u64));
-            expected = loop {
-                let append = Append { subject: subject.clone(), expected, entry, bytes: bytes.clone() };
-                match journal.append(append).await {
-                    Ok(position) => break position,
-                    Err(AppendError::Unknown(_)) => sleep(Duration::from_millis(20)).await,
-                    Err(
-                        error @ (AppendError::Conflict | AppendError::NotStored(_) | AppendError::Refused(_)),
-                    ) => panic!("{error:?}"),
-                }
-            };
-            all.push((expected, entry, crc32c(&bytes)));
-        }
-        all
-    })
-}
-
 /// Follows to a position that is sent when it is known.
 fn follower(
     journal: &Journal,
@@ -202,7 +180,7 @@ async fn survive_kills(mut servers: Vec<NatsServer>, made: Made, rounds: &[Vec<u
     let (end, ends) = tokio::sync::watch::channel(None);
     let following = follower(&journal, ends);
     let writers: Vec<_> =
-        (0..WRITERS).map(|shard| writer(journal.clone(), shard, Arc::clone(&stop))).collect();
+        (0..WRITERS).map(|shard| writer(journal.clone(), shard, body, Arc::clone(&stop))).collect();
     for (round, victims) in rounds.iter().enumerate() {
         sleep(Duration::from_millis(700)).await;
         for victim in victims {
