@@ -100,9 +100,8 @@ impl Output {
         text: impl FnOnce(&T, Look) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => line(&text(thing, self.look())),
-            Format::Json => line(&self.json_text(pretty(thing)?)),
-            Format::Jsonl => line(&self.json_text(compact(thing)?)),
+            Format::Json => self.json(thing),
+            Format::Table | Format::Csv | Format::Jsonl => self.stream(thing, text),
         }
     }
 

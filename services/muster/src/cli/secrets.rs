@@ -262,8 +262,7 @@ async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
         let rollout = row.rollout.as_ref().filter(|rollout| !rollout.is_over());
         let kept = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
         if !users.look(key, name.clone(), &row)? && kept.is_some_and(|id| !row.definitions.contains_key(id)) {
-            let keeps = count(1, "other definition");
-            users.possible.push(format!("{name} keeps {keeps}, which may be sealed with it"));
+            users.possible.push(format!("{name} keeps 1 other definition, which may be sealed with it"));
         }
     }
     for row in client.tasks_with_definitions(&all).await?.rows {
