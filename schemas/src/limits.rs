@@ -36,6 +36,8 @@ pub const SPEC_BYTES: usize = 128 * 1024;
 pub const ANNOTATION_BYTES: usize = 10 * 1024;
 /// Largest set of routes, in bytes of JSON.
 pub const ROUTES_BYTES: usize = 128 * 1024;
+/// Bytes of lines that a container may log in a minute. Further lines are dropped until the minute is over.
+pub const OUTPUT_BYTES_PER_MINUTE: u64 = 10 * 1024 * 1024;
 /// Most instances of one process.
 pub const INSTANCES: u32 = 10_000;
 /// Largest memory or disk that a spec may ask for, and that a cell may have, in MiB.

@@ -6,14 +6,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::limits::cut;
+use schemas::limits::{OUTPUT_BYTES_PER_MINUTE, cut};
 
 /// Longest line, in bytes. What programs write beyond that is split into several lines; another line is cut.
 pub(super) const LINE_BYTES: usize = 8 * 1024;
 /// Log files that are kept.
 const FILES: usize = 2;
+/// Time in which a container may log [`OUTPUT_BYTES_PER_MINUTE`].
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Where a line came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +37,56 @@ pub(super) struct Log {
     end: u64,
     /// Lines that could not be written.
     lost: u64,
+    minute: Minute,
+}
+
+/// Bytes of lines logged since the start of the current minute.
+#[derive(Debug, Default)]
+struct Minute {
+    /// `None` if nothing was logged.
+    start: Option<Timestamp>,
+    bytes: u64,
+    /// `true` if lines are dropped until the minute is over.
+    is_over_limit: bool,
+}
+
+/// Treatment of a line under the limit of a minute.
+#[derive(Debug, PartialEq, Eq)]
+enum Admission {
+    Write,
+    /// The line is dropped, as the first one until this time.
+    DropFirst(Timestamp),
+    Drop,
+}
+
+impl Minute {
+    fn admit(&mut self, now: Timestamp, bytes: usize) -> Admission {
+        // A clock that was set back starts another minute, too.
+        let start = self.start.filter(|start| (*start..*start + MINUTE).contains(&now)).unwrap_or(now);
+        if self.start != Some(start) {
+            *self = Self { start: Some(start), ..Self::default() };
+        }
+        if self.is_over_limit {
+            return Admission::Drop;
+        }
+        self.bytes += bytes as u64;
+        if self.bytes <= OUTPUT_BYTES_PER_MINUTE {
+            return Admission::Write;
+        }
+        self.is_over_limit = true;
+        Admission::DropFirst(start + MINUTE)
+    }
 }
 
 impl Log {
     /// A log without a line, in a folder without a file.
     pub(super) const fn new(folder: PathBuf, file_bytes: u64) -> Self {
-        Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost: 0 }
+        let minute = Minute { start: None, bytes: 0, is_over_limit: false };
+        Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost: 0, minute }
     }
 
-    /// Adds lines. What can't be written is counted, and logged as soon as something can be.
+    /// Adds lines. What can't be written is counted, and logged as soon as something can be. Lines beyond the limit of a
+    /// minute are dropped, which one line reports.
     /// `label` is what they are told as; empty: nothing.
     pub(super) fn write<'a>(
         &mut self,
@@ -62,7 +106,13 @@ impl Log {
             text = format!("{now} ERR {} lines are missing here: the log could not be written\n", self.lost);
         }
         for line in lines {
-            let line = format!("{now} {word} {}\n", cut(line, LINE_BYTES));
+            let line = match self.minute.admit(now, line.len().min(LINE_BYTES) + 1) {
+                Admission::Write => format!("{now} {word} {}\n", cut(line, LINE_BYTES)),
+                Admission::DropFirst(until) => format!(
+                    "{now} ERR lines are dropped until {until}: more than {OUTPUT_BYTES_PER_MINUTE} bytes were logged in a minute\n"
+                ),
+                Admission::Drop => continue,
+            };
             if self.room() < text.len() + line.len() && !text.is_empty() {
                 self.append(&text, count);
                 (text, count) = (String::new(), 0);
@@ -151,6 +201,30 @@ mod tests {
         assert_eq!(log.starts, [8 * 74, 9 * 74]);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
         assert!(kept(&log).concat().ends_with("Z OUT line 18\n1970-01-01T00:00:00.000Z OUT line 19\n"));
+    }
+
+    #[test]
+    fn lines_beyond_the_limit_of_a_minute_are_dropped_with_one_notice() {
+        let root = tempfile::tempdir().unwrap();
+        let mut log = Log::new(root.path().to_owned(), 4 * OUTPUT_BYTES_PER_MINUTE);
+        let long = "x".repeat(LINE_BYTES - 1);
+        let lines = |count: u64| (0..count).map(|_| long.as_str());
+        let most = OUTPUT_BYTES_PER_MINUTE / LINE_BYTES as u64;
+        log.write(Timestamp(0), Source::Out, "", lines(most));
+        assert_eq!(kept(&log).concat().lines().count() as u64, most, "as much as may be");
+        let later = |seconds| Timestamp(0) + Duration::from_secs(seconds);
+        log.write(later(1), Source::Err, "", lines(3));
+        log.write(later(59), Source::Out, "", ["short"].into_iter());
+        log.write(later(60), Source::Out, "", ["after"].into_iter());
+        let text = kept(&log).concat();
+        let rest: Vec<&str> = text.lines().skip(usize::try_from(most).unwrap()).collect();
+        let notice = "1970-01-01T00:00:01.000Z ERR lines are dropped until 1970-01-01T00:01:00.000Z: more than 10485760 bytes";
+        assert!(rest.len() == 2 && rest[0].starts_with(notice), "{rest:?}");
+        assert_eq!(rest[1], "1970-01-01T00:01:00.000Z OUT after");
+        // The clock is set back.
+        log.write(Timestamp(0), Source::Out, "", lines(most));
+        log.write(Timestamp(0), Source::Out, "", lines(most));
+        assert_eq!(kept(&log).concat().matches("are dropped until").count(), 2);
     }
 
     #[test]
