@@ -10,11 +10,12 @@ use std::mem::take;
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
-use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::parameterised::Parameterised;
 use schemas::periodic::Periodic;
 use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
+use schemas::quota::Usage;
 use schemas::resources::Resources;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Place, Subject, Timestamp, evaluation};
@@ -139,6 +140,8 @@ pub(crate) struct Index {
     pub(crate) gone: BySubject,
     /// What keeps ended evaluations.
     pub(crate) evaluated: BySubject,
+    /// Usage of each domain that its quotas limit, without domains that use nothing.
+    pub(crate) usage: OrdMap<Domain, Usage>,
 }
 
 /// What a subject lets go of, and the time from which it does.
@@ -424,7 +427,8 @@ impl Counts {
 impl Index {
     /// The sets that a picture shows.
     pub(crate) fn pictured(&self) -> Self {
-        Self { counts: self.counts, on_cell: self.on_cell.clone(), ..Self::default() }
+        let (on_cell, usage) = (self.on_cell.clone(), self.usage.clone());
+        Self { counts: self.counts, on_cell, usage, ..Self::default() }
     }
 
     /// Takes in the sets of another part of the World.
@@ -440,6 +444,7 @@ impl Index {
             mut due_whole,
             gone,
             evaluated,
+            usage,
         } = other;
         self.counts.add(counts);
         self.work.append(&mut work);
@@ -450,10 +455,30 @@ impl Index {
         self.due_whole.append(&mut due_whole);
         self.gone.unite(gone);
         self.evaluated.unite(evaluated);
+        usage.iter().for_each(|(domain, used)| self.add_usage(domain, *used));
         for (id, other) in on_cell {
             let cell = self.on_cell.entry(id).or_default();
             cell.work = take(&mut cell.work).union(other.work);
             cell.used = cell.used.plus(other.used);
+        }
+    }
+
+    /// Adds to the usage of a domain.
+    pub(crate) fn add_usage(&mut self, domain: &Domain, used: Usage) {
+        if !used.is_empty() {
+            let known = self.usage.get(domain).copied().unwrap_or_default();
+            self.usage.insert(domain.clone(), known.plus(used));
+        }
+    }
+
+    /// Subtracts from the usage of a domain.
+    pub(crate) fn remove_usage(&mut self, domain: &Domain, used: Usage) {
+        let Some(known) = self.usage.get(domain).copied() else { return };
+        let left = known.minus(used);
+        if left.is_empty() {
+            self.usage.remove(domain);
+        } else if left != known {
+            self.usage.insert(domain.clone(), left);
         }
     }
 

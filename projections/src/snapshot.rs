@@ -17,7 +17,7 @@ use std::thread;
 use schemas::cell::Cell;
 use schemas::checksum::crc64;
 use schemas::cluster::Cluster;
-use schemas::domain::Freshness;
+use schemas::domain::{Freshness, Limited};
 use schemas::names::{CellId, ClusterId, Domain};
 use schemas::{Position, Subject, Timestamp};
 use serde::de::DeserializeOwned;
@@ -51,7 +51,7 @@ const SHARE: usize = 1 << 20;
 ///
 /// A name alone changes nothing. A test folds a history in which every event occurs and pins the bytes together with this
 /// number.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 /// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +96,7 @@ struct Small {
     cluster: Option<Cluster>,
     last: Vec<(String, Position, Timestamp)>,
     domains: BTreeMap<Domain, Freshness>,
+    limited: BTreeMap<Domain, Limited>,
     cells: BTreeMap<CellId, Cell>,
     former: Former,
     history: Stored,
@@ -199,12 +200,22 @@ impl World {
         if part.check()? != Kind::Small {
             return Err(SnapshotError::Unreadable("what is small is not first".to_owned()));
         }
-        let Small { cluster, last, domains, cells, former, history, found_by_convergence, forgotten } =
-            read(&mut &*part.items)?;
+        let Small {
+            cluster,
+            last,
+            domains,
+            limited,
+            cells,
+            former,
+            history,
+            found_by_convergence,
+            forgotten,
+        } = read(&mut &*part.items)?;
         let history = History::restored(history);
         let mut world =
             Self { position, cluster, former, history, found_by_convergence, forgotten, ..Self::new() };
         world.domains = domains.into_iter().collect();
+        world.limited = limited.into_iter().collect();
         world.cells = cells.into_iter().collect();
         for (subject, position, at) in last {
             let subject = Subject::parse(&subject)
@@ -220,6 +231,7 @@ impl World {
             cluster: self.cluster.clone(),
             last: last.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
             domains: self.domains.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),
+            limited: self.limited.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),
             cells: self.cells.iter().map(|(id, cell)| (id.clone(), cell.clone())).collect(),
             former: self.former.clone(),
             history: self.history.stored(),

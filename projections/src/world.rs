@@ -11,7 +11,7 @@ use imbl::ordmap::Entry as Room;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
-use schemas::domain::{self, Freshness};
+use schemas::domain::{self, Freshness, Limited};
 use schemas::ended::{EndedInstance, EndedTask};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
@@ -21,6 +21,7 @@ use schemas::names::{
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
+use schemas::quota::{Quotas, Usage};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
 use schemas::task::{self, Task};
@@ -95,6 +96,7 @@ pub struct World {
     pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
     pub(crate) parameterised: OrdMap<ParameterisedGuid, Arc<Parameterised>>,
     pub(crate) domains: OrdMap<Domain, Freshness>,
+    pub(crate) limited: OrdMap<Domain, Limited>,
     pub(crate) cells: OrdMap<CellId, Cell>,
     pub(crate) former: Former,
     pub(crate) history: History,
@@ -130,6 +132,7 @@ impl World {
             periodics: self.periodics.clone(),
             parameterised: self.parameterised.clone(),
             domains: self.domains.clone(),
+            limited: self.limited.clone(),
             cells: self.cells.clone(),
             history: self.history.pictured(),
             found_by_convergence: self.found_by_convergence,
@@ -291,6 +294,29 @@ impl World {
     #[must_use]
     pub fn domain(&self, domain: &Domain) -> Option<&Freshness> {
         self.domains.get(domain)
+    }
+
+    /// Returns the quotas that an operator set for a domain, or `None` if no operator did.
+    #[must_use]
+    pub fn limited(&self, domain: &Domain) -> Option<&Limited> {
+        self.limited.get(domain)
+    }
+
+    /// Returns the quotas of a domain.
+    #[must_use]
+    pub fn quotas(&self, domain: &Domain) -> Quotas {
+        self.limited(domain).map(|limited| limited.quotas).unwrap_or_default()
+    }
+
+    /// Returns the usage of a domain that its quotas limit.
+    #[must_use]
+    pub fn usage(&self, domain: &Domain) -> Usage {
+        self.index.usage.get(domain).copied().unwrap_or_default()
+    }
+
+    /// Returns the usage of each domain, without domains that use nothing.
+    pub fn usages(&self) -> impl Iterator<Item = (&Domain, Usage)> {
+        self.index.usage.iter().map(|(domain, used)| (domain, *used))
     }
 
     /// Whether a domain is fresh. One that nobody refreshed isn't.
@@ -482,6 +508,7 @@ impl World {
             note_former(&mut self.former, guid, touched.iter().zip(&before));
         }
         let left = process.domain.clone();
+        let used = used_by_process(process);
         // The log says which version this is, even if the process was forgotten in between.
         process.version = decision.version.saturating_sub(1);
         let ended = process::evolve(process, &decision.events, &decision.stamp());
@@ -496,6 +523,8 @@ impl World {
         if decision.events.iter().any(brings_policies) {
             self.shared.policies(process);
         }
+        self.index.remove_usage(&left, used);
+        self.index.add_usage(&process.domain, used_by_process(process));
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
@@ -517,6 +546,7 @@ impl World {
         let whole = old.as_ref().map(Whole::of_task).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
+            self.index.remove_usage(&old.domain, used_by(old.state.is_some()));
         }
         if let Some(ended) = ended::task(old.as_ref(), &decision.events, &decision.stamp()) {
             tell(Told::TaskEnded { ended: &ended });
@@ -530,6 +560,7 @@ impl World {
         task.version = decision.version;
         task.last_decision = self.position;
         self.shared.enter(&mut task.domain);
+        self.index.add_usage(&task.domain, used_by(task.state.is_some()));
         if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
             self.shared.task_definition(&mut task);
         }
@@ -547,6 +578,7 @@ impl World {
         let whole = old.as_ref().map(Whole::of_periodic).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
+            self.index.remove_usage(&old.domain, used_by(!old.is_gone()));
         }
         let events = decision.events.iter().filter_map(Event::as_periodic);
         let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else { return };
@@ -554,6 +586,7 @@ impl World {
         periodic.version = decision.version;
         periodic.last_decision = self.position;
         self.shared.enter(&mut periodic.domain);
+        self.index.add_usage(&periodic.domain, used_by(!periodic.is_gone()));
         let subject = || Subject::of_periodic(guid, shards);
         let after = Whole::of_periodic(&periodic);
         self.index.change_whole(subject, || Due::Periodic(guid.clone()), whole, after);
@@ -566,6 +599,7 @@ impl World {
         let whole = old.as_ref().map(Whole::of_parameterised).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
+            self.index.remove_usage(&old.domain, used_by(!old.is_gone()));
         }
         let events = decision.events.iter().filter_map(Event::as_parameterised);
         let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else { return };
@@ -573,6 +607,7 @@ impl World {
         known.version = decision.version;
         known.last_decision = self.position;
         self.shared.enter(&mut known.domain);
+        self.index.add_usage(&known.domain, used_by(!known.is_gone()));
         let subject = || Subject::of_parameterised(guid, shards);
         let after = Whole::of_parameterised(&known);
         self.index.change_whole(subject, || Due::Parameterised(guid.clone()), whole, after);
@@ -581,9 +616,19 @@ impl World {
 
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
         for event in decision.events.iter().filter_map(Event::as_domain) {
-            let known = self.domains.remove(domain);
-            let freshness = domain::evolve(known, event, &decision.stamp(), decision.version);
-            self.domains.insert(domain.clone(), freshness);
+            let (stamp, version) = (decision.stamp(), decision.version);
+            match *event {
+                domain::Event::Refreshed { expires_at } => {
+                    let known = self.domains.remove(domain);
+                    let freshness = domain::refreshed(known, expires_at, &stamp, version);
+                    self.domains.insert(domain.clone(), freshness);
+                }
+                domain::Event::Limited { quotas } => {
+                    let known = self.limited.remove(domain);
+                    let limited = domain::limited(known, quotas, &stamp, version);
+                    self.limited.insert(domain.clone(), limited);
+                }
+            }
         }
     }
 
@@ -700,6 +745,7 @@ impl World {
         }
         let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
+        self.index.add_usage(&process.domain, used_by_process(&process));
         self.processes.insert(guid, Arc::new(process));
     }
 
@@ -709,6 +755,7 @@ impl World {
         self.shared.enter(&mut periodic.domain);
         let (subject, which) = (|| Subject::of_periodic(&guid, shards), || Due::Periodic(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_periodic(&periodic));
+        self.index.add_usage(&periodic.domain, used_by(!periodic.is_gone()));
         self.periodics.insert(guid, Arc::new(periodic));
     }
 
@@ -719,6 +766,7 @@ impl World {
         let (subject, which) =
             (|| Subject::of_parameterised(&guid, shards), || Due::Parameterised(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_parameterised(&known));
+        self.index.add_usage(&known.domain, used_by(!known.is_gone()));
         self.parameterised.insert(guid, Arc::new(known));
     }
 
@@ -732,8 +780,21 @@ impl World {
         self.index.change(&WorkRef::Task(guid.clone()), &Facts::default(), &facts);
         let (subject, which) = (|| Subject::of_task(&guid, shards), || Due::Task(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_task(&task));
+        self.index.add_usage(&task.domain, used_by(task.state.is_some()));
         self.tasks.insert(guid, Arc::new(task));
     }
+}
+
+/// Returns the part of a process in the usage of its domain.
+fn used_by_process(process: &Process) -> Usage {
+    let Some(desired) = &process.desired else { return Usage::default() };
+    let instances = desired.cells.as_ref().map_or(u64::from(desired.instances), |cells| cells.len() as u64);
+    Usage { instances, processes_and_tasks: 1 }
+}
+
+/// Returns the part of a task, a periodic or a parameterised task in the usage of its domain.
+fn used_by(is_there: bool) -> Usage {
+    Usage { instances: 0, processes_and_tasks: u64::from(is_there) }
 }
 
 /// Whether nothing but convergence found the work that a decision made: its evaluation says so, or a BBS by itself

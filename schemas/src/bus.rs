@@ -140,6 +140,8 @@ pub enum OperatorVerb {
     CellAcceptLog,
     /// `cluster.preemption`
     ClusterPreemption,
+    /// `domain.limit`
+    DomainLimit,
     /// `journal.set-aside`
     JournalSetAside,
 }
@@ -230,6 +232,8 @@ pub enum QueryVerb {
     ParameterisedShow,
     /// Domains.
     DomainList,
+    /// Usage and quotas of one domain.
+    DomainShow,
     /// Cells.
     CellList,
     /// One cell.
@@ -321,13 +325,14 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::CellEvacuate,
         Self::CellCordon,
         Self::CellUncordon,
         Self::CellForget,
         Self::CellAcceptLog,
         Self::ClusterPreemption,
+        Self::DomainLimit,
         Self::JournalSetAside,
     ];
 
@@ -341,6 +346,7 @@ impl OperatorVerb {
             Self::CellForget => ("cell", "forget"),
             Self::CellAcceptLog => ("cell", "accept-log"),
             Self::ClusterPreemption => ("cluster", "preemption"),
+            Self::DomainLimit => ("domain", "limit"),
             Self::JournalSetAside => ("journal", "set-aside"),
         }
     }
@@ -424,7 +430,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -442,6 +448,7 @@ impl QueryVerb {
         Self::ParameterisedList,
         Self::ParameterisedShow,
         Self::DomainList,
+        Self::DomainShow,
         Self::CellList,
         Self::CellShow,
         Self::CellRecords,
@@ -475,6 +482,7 @@ impl QueryVerb {
             Self::ParameterisedList => ("parameterised", "list"),
             Self::ParameterisedShow => ("parameterised", "show"),
             Self::DomainList => ("domain", "list"),
+            Self::DomainShow => ("domain", "show"),
             Self::CellList => ("cell", "list"),
             Self::CellShow => ("cell", "show"),
             Self::CellRecords => ("cell", "records"),

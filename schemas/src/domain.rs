@@ -1,4 +1,4 @@
-//! Domains and their freshness (Diego LRP overview, "Domain Freshness").
+//! Domains: their freshness (Diego LRP overview, "Domain Freshness") and their quotas.
 
 use std::time::Duration;
 
@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::entry::Stamp;
+use crate::quota::{LimitDomain, Quotas};
+use crate::refusal::Refusal;
 use crate::request::Requests;
 
 /// What is true of a domain.
@@ -19,6 +21,15 @@ pub struct Freshness {
     pub requests: Requests,
 }
 
+/// Quotas that an operator set for a domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limited {
+    /// The quotas.
+    pub quotas: Quotas,
+    /// The newest requests and their answers.
+    pub requests: Requests,
+}
+
 /// What happens to domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -26,6 +37,11 @@ pub enum Event {
     Refreshed {
         /// When that stops being true; none: never.
         expires_at: Option<Timestamp>,
+    },
+    /// An operator changed the quotas.
+    Limited {
+        /// All quotas, with the changes.
+        quotas: Quotas,
     },
 }
 
@@ -35,15 +51,39 @@ pub fn decide(ttl: Option<Duration>, now: Timestamp) -> Event {
     Event::Refreshed { expires_at: ttl.map(|ttl| now + ttl) }
 }
 
-/// Folds what happened in the decision that made this version.
+/// Decides an operator's command on the quotas of a domain. `None` if the quotas have these values already.
+///
+/// # Errors
+/// See [`LimitDomain::apply`].
+pub fn decide_limit(known: Quotas, order: &LimitDomain) -> Result<Option<Event>, Refusal> {
+    let quotas = order.apply(known)?;
+    Ok((quotas != known).then_some(Event::Limited { quotas }))
+}
+
+/// Folds a refresh of a domain in the decision that made this version.
 #[must_use]
-pub fn evolve(known: Option<Freshness>, event: &Event, stamp: &Stamp, version: u64) -> Freshness {
-    let Event::Refreshed { expires_at } = event;
-    let mut requests = known.map(|known| known.requests).unwrap_or_default();
+pub fn refreshed(
+    known: Option<Freshness>,
+    expires_at: Option<Timestamp>,
+    stamp: &Stamp,
+    version: u64,
+) -> Freshness {
+    let requests = remembered(known.map(|known| known.requests), stamp, version);
+    Freshness { refreshed_at: stamp.at, expires_at, requests }
+}
+
+/// Folds a change of quotas in the decision that made this version.
+#[must_use]
+pub fn limited(known: Option<Limited>, quotas: Quotas, stamp: &Stamp, version: u64) -> Limited {
+    Limited { quotas, requests: remembered(known.map(|known| known.requests), stamp, version) }
+}
+
+fn remembered(known: Option<Requests>, stamp: &Stamp, version: u64) -> Requests {
+    let mut requests = known.unwrap_or_default();
     if let Some(request) = &stamp.request {
         requests.remember(request.clone(), version);
     }
-    Freshness { refreshed_at: stamp.at, expires_at: *expires_at, requests }
+    requests
 }
 
 impl Freshness {

@@ -61,6 +61,7 @@ pub mod preemption;
 pub mod process;
 pub mod published;
 pub mod query;
+pub mod quota;
 pub mod rank;
 pub mod reach;
 pub mod refusal;

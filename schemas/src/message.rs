@@ -5,6 +5,7 @@
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget`, `.accept-log` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.domain.limit` | [`Request`] of [`LimitDomain`](crate::quota::LimitDomain), JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Done`] |
@@ -428,6 +429,8 @@ pub struct Enter {
     pub instance_guid: InstanceGuid,
     /// What is run.
     pub exec: Exec,
+    /// Quota `exec_sessions` of the domain.
+    pub exec_sessions: u32,
 }
 
 /// An order of the leading BBS to a rep: what the subject says, needing nothing but in which term, and when.

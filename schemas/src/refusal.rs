@@ -18,6 +18,8 @@ pub enum Code {
     ResourceConflict,
     /// The record is in a state in which this can't be done.
     InvalidStateTransition,
+    /// The command would grow its domain beyond a quota.
+    QuotaExceeded,
     /// The instance is claimed or running elsewhere, or crashed.
     #[serde(rename = "ActualLRPCannotBeClaimed")]
     ActualLrpCannotBeClaimed,
@@ -82,11 +84,12 @@ pub enum Class {
 
 impl Code {
     /// Every one of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::ResourceExists,
         Self::ResourceNotFound,
         Self::ResourceConflict,
         Self::InvalidStateTransition,
+        Self::QuotaExceeded,
         Self::ActualLrpCannotBeClaimed,
         Self::ActualLrpCannotBeStarted,
         Self::ActualLrpCannotBeCrashed,
@@ -117,6 +120,7 @@ impl Code {
             Self::ResourceExists
             | Self::ResourceConflict
             | Self::InvalidStateTransition
+            | Self::QuotaExceeded
             | Self::ActualLrpCannotBeClaimed
             | Self::ActualLrpCannotBeStarted
             | Self::ActualLrpCannotBeCrashed
@@ -145,6 +149,7 @@ impl fmt::Display for Code {
             Self::ResourceNotFound => "ResourceNotFound",
             Self::ResourceConflict => "ResourceConflict",
             Self::InvalidStateTransition => "InvalidStateTransition",
+            Self::QuotaExceeded => "QuotaExceeded",
             Self::ActualLrpCannotBeClaimed => "ActualLRPCannotBeClaimed",
             Self::ActualLrpCannotBeStarted => "ActualLRPCannotBeStarted",
             Self::ActualLrpCannotBeCrashed => "ActualLRPCannotBeCrashed",

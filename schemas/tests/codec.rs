@@ -252,7 +252,7 @@ fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> 
 }
 
 /// The schema's number, and the length and the checksum of every message as postcard.
-const PINNED: (u64, usize, u64) = (4, 6_958, 0xb9f1_d26a_c3bb_8199);
+const PINNED: (u64, usize, u64) = (5, 6_958, 0xe573_26c3_9251_81af);
 
 #[test]
 fn every_message_travels_and_looks_as_its_schema_says() {

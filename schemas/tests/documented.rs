@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
@@ -17,10 +17,11 @@ use schemas::names::{DefinitionId, Domain, EvaluationId, ProcessGuid};
 use schemas::process::{Purpose, Steer};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Files, Filter,
-    InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, ReadLogs, Show,
-    StatusRow, TaskRow,
+    CellRow, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage,
+    Files, Filter, InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, ReadLogs,
+    Show, StatusRow, TaskRow,
 };
+use schemas::quota::{self, LimitDomain, Quota};
 use schemas::refusal::{Class, Code};
 use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
@@ -107,6 +108,7 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             | OperatorVerb::CellForget
             | OperatorVerb::CellAcceptLog => schemas.of::<CellEvacuate>(),
             OperatorVerb::ClusterPreemption => schemas.of::<SwitchPreemption>(),
+            OperatorVerb::DomainLimit => schemas.of::<LimitDomain>(),
             OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
         };
         (name(verb.noun_and_verb()), body)
@@ -137,6 +139,7 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             }
             QueryVerb::ParameterisedShow => (schemas.of::<Show>(), one_of(schemas.of::<ParameterisedRow>())),
             QueryVerb::DomainList => (schemas.of::<Filter>(), page_of(schemas.of::<DomainRow>())),
+            QueryVerb::DomainShow => (schemas.of::<Show>(), one_of(schemas.of::<DomainUseRow>())),
             QueryVerb::CellList => (schemas.of::<Filter>(), page_of(schemas.of::<CellRow>())),
             QueryVerb::CellShow => (schemas.of::<Show>(), one_of(schemas.of::<CellRow>())),
             QueryVerb::EvaluationList => (schemas.of::<Filter>(), page_of(schemas.of::<EvaluationRow>())),
@@ -381,6 +384,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<PeriodicRow>(),
         schemas.of::<ParameterisedRow>(),
         schemas.of::<DomainRow>(),
+        schemas.of::<DomainUseRow>(),
         schemas.of::<CellRow>(),
         schemas.of::<EvaluationRow>(),
         schemas.of::<ClusterRow>(),
@@ -573,7 +577,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 56] = [
+    let limits: [(&str, usize); 57] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -621,6 +625,10 @@ fn limit_table() -> String {
         ),
         ("bytes of a reason", limits::REASON_BYTES),
         ("bytes of a `traceparent`", limits::TRACE_BYTES),
+        (
+            "bytes that a container may log in a minute",
+            usize::try_from(limits::OUTPUT_BYTES_PER_MINUTE).unwrap(),
+        ),
         ("bytes of a task's result", limits::TASK_RESULT_BYTES),
         ("requests that a process, task or domain remembers", limits::REMEMBERED_REQUESTS),
         ("evaluations that a process or task keeps", limits::KEPT_EVALUATIONS),
@@ -641,12 +649,32 @@ fn limit_table() -> String {
     text
 }
 
+fn quota_table() -> String {
+    let mut text = "| quota | default | limits |\n|---|---|---|\n".to_owned();
+    for Quota { name, default, limits } in quota::ALL {
+        writeln!(text, "| `{name}` | {default} | {limits} |").unwrap();
+    }
+    text
+}
+
 #[test]
 fn the_tables_of_the_page_are_what_the_types_say() {
-    let mut text = fs::read_to_string(page()).unwrap();
-    for (place, table) in tables() {
+    check_tables(&page(), &tables());
+}
+
+#[test]
+fn table_of_quotas_in_the_model_has_the_defaults() {
+    let model = page().with_file_name("model.md");
+    check_tables(&model, &BTreeMap::from([("quotas", quota_table())]));
+}
+
+/// Checks, or writes, the tables of a document that are made from code.
+fn check_tables(document: &Path, tables: &BTreeMap<&'static str, String>) {
+    let name = document.file_name().unwrap().display();
+    let mut text = fs::read_to_string(document).unwrap();
+    for (place, table) in tables {
         let begin = format!("<!-- made: {place} -->\n");
-        let at = text.find(&begin).unwrap_or_else(|| panic!("docs/clients.md has no place for {place}"));
+        let at = text.find(&begin).unwrap_or_else(|| panic!("docs/{name} has no place for {place}"));
         let from = at + begin.len();
         let to = from + text[from..].find("<!-- end -->").unwrap();
         let made = format!("{}\n", table.trim_end());
@@ -655,11 +683,11 @@ fn the_tables_of_the_page_are_what_the_types_say() {
         }
         assert!(
             text[from..].starts_with(&made) && text[from + made.len()..].starts_with("<!-- end -->"),
-            "docs/clients.md: {place} is not what the types say: {WRITE}=1 cargo test -p schemas documented"
+            "docs/{name}: {place} is not what the types say: {WRITE}=1 cargo test -p schemas documented"
         );
     }
     if may_write() {
-        fs::write(page(), text).unwrap();
+        fs::write(document, text).unwrap();
     }
 }
 

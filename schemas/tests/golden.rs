@@ -36,6 +36,7 @@ use schemas::placement::{Candidate, Eligibility, Explanation};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
+use schemas::quota::Quotas;
 use schemas::rank::Priority;
 use schemas::resources::{CellClass, Constraint, Resources};
 use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
@@ -527,9 +528,12 @@ fn other_events() -> Vec<Event> {
     ];
     let expires_at = Some(Timestamp(1_760_000_120_000_000_000));
     let refreshed = Event::Domain(domain::Event::Refreshed { expires_at });
+    let quotas =
+        Quotas { instances: 40_000, processes_and_tasks: 10_000, commands_per_second: 50, exec_sessions: 5 };
+    let limited = Event::Domain(domain::Event::Limited { quotas });
     let cell = cell.into_iter().map(Event::Cell);
     let cluster = cluster.into_iter().map(Event::Cluster);
-    std::iter::once(refreshed).chain(cell).chain(cluster).collect()
+    [refreshed, limited].into_iter().chain(cell).chain(cluster).collect()
 }
 
 fn every_event() -> Vec<Event> {

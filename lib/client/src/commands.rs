@@ -14,6 +14,7 @@ use schemas::names::{
 };
 use schemas::parameterised::Dispatch;
 use schemas::process::{Purpose, Steer};
+use schemas::quota::LimitDomain;
 use schemas::spec::{self, ClientCommand, Item, PeriodicAsk, own_definition_id};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
@@ -288,6 +289,15 @@ impl Client {
     pub async fn switch_preemption(&self, on: bool) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: SwitchPreemption { on } };
         self.ask_for(&subjects::preemption(&self.name), &request).await
+    }
+
+    /// Changes quotas of a domain. Only operators may do that.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn limit_domain(&self, order: &LimitDomain) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: order.clone() };
+        self.ask_for(&subjects::limit_domain(&self.name), &request).await
     }
 
     /// Records that what stands at a position of the journal does not count, for the reason that this client gives

@@ -5,9 +5,9 @@ use schemas::health::ContainerHealth;
 use schemas::names::{CellId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Files, Filter,
-    InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, Show, StatusRow,
-    TaskRow,
+    CellRow, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage,
+    Files, Filter, InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles,
+    Show, StatusRow, TaskRow,
 };
 use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
@@ -242,6 +242,14 @@ impl Client {
     /// See [`Client::lrps`].
     pub async fn cells(&self) -> Result<Listed<CellRow>, Error> {
         self.list(Query::CellList, &Only::default()).await
+    }
+
+    /// Returns the usage and the quotas of one domain.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn domain_use(&self, domain: &Domain) -> Result<One<DomainUseRow>, Error> {
+        self.show(Query::DomainShow, domain.as_str()).await
     }
 
     /// One cell.

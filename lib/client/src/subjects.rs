@@ -42,6 +42,12 @@ pub fn preemption(name: &ClientName) -> String {
     BusSubject::Operator(name.clone(), OperatorVerb::ClusterPreemption).to_string()
 }
 
+/// Returns the subject on which an operator changes quotas of a domain.
+#[must_use]
+pub fn limit_domain(name: &ClientName) -> String {
+    BusSubject::Operator(name.clone(), OperatorVerb::DomainLimit).to_string()
+}
+
 /// The subject on which an operator asks for a position of the journal to be set aside.
 #[must_use]
 pub fn set_aside(name: &ClientName) -> String {
@@ -73,6 +79,7 @@ mod tests {
         assert_eq!(talk(&domain, &name), "muster.client.shop.ci.instance.talk");
         assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
         assert_eq!(preemption(&name), "muster.operator.ci.cluster.preemption");
+        assert_eq!(limit_domain(&name), "muster.operator.ci.domain.limit");
         assert_eq!(set_aside(&name), "muster.operator.ci.journal.set-aside");
         assert_eq!(inbox(&domain, &name), "muster.inbox.client.shop.ci");
     }

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
 use schemas::names::{
-    CellId, DefinitionId, Domain, EvaluationId, InstanceGuid, ProcessGuid, ServiceId, TaskGuid,
+    BadName, CellId, DefinitionId, Domain, EvaluationId, InstanceGuid, ProcessGuid, ServiceId, TaskGuid,
 };
 use schemas::process::{Process, Slot};
 use schemas::query::{
-    AsOf, CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
-    InstanceRow, LogRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
+    AsOf, CellRow, ClusterRow, Cursor, DomainRow, DomainUseRow, EvaluationRow, EvaluationSubject, Filter,
+    InstancePresence, InstanceRow, LogRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow,
+    TaskRow,
 };
 use schemas::sight::Sight;
 use schemas::task::Task;
@@ -107,6 +108,8 @@ pub enum Query {
     ParameterisedOne(Show),
     /// The domains.
     Domains(Filter),
+    /// Usage and quotas of one domain.
+    DomainUse(Show),
     /// The cells.
     Cells(Filter),
     /// One of them.
@@ -144,6 +147,7 @@ impl Query {
             | Self::Periodic(_)
             | Self::ParameterisedOne(_)
             | Self::Cell(_)
+            | Self::DomainUse(_)
             | Self::Evaluation(_) => None,
         }
     }
@@ -180,6 +184,7 @@ impl Query {
             | Self::Periodic(show)
             | Self::ParameterisedOne(show)
             | Self::Cell(show)
+            | Self::DomainUse(show)
             | Self::Evaluation(show) => (show.at_least, show.as_of),
         }
     }
@@ -219,6 +224,7 @@ impl Query {
                 one_to(parameterised_one(world, show), |row| hidden::of_parameterised(sight, row))
             }
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
+            Self::DomainUse(show) => domain_use(world, show).and_then(|row| json(&row)),
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
             Self::Cell(show) => cell(world, show, observed).and_then(|row| json(&row)),
             Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| json(&page)),
@@ -427,6 +433,19 @@ pub fn domains(world: &World, filter: &Filter, observed: &Observed) -> Result<Pa
             expires_at: freshness.expires_at,
         });
     Ok(page(world, rows, filter, observed, |row| row.domain.to_string()))
+}
+
+/// Returns the usage and the quotas of one domain. A domain without records has the default quotas.
+///
+/// # Errors
+/// `InvalidRequest` if the id is not a valid name.
+pub fn domain_use(world: &World, show: &Show) -> Result<One<DomainUseRow>, Refusal> {
+    let bad =
+        |error: BadName| Refusal::invalid(vec![BadField { field: "id".into(), problem: error.to_string() }]);
+    let domain = Domain::new(&show.id).map_err(bad)?;
+    let (used, quotas) = (world.usage(&domain), world.quotas(&domain));
+    let limited = world.limited(&domain).is_some();
+    Ok(One { position: world.position(), row: DomainUseRow { domain, used, quotas, limited } })
 }
 
 /// The cells that were ever seen.

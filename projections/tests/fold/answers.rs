@@ -8,8 +8,9 @@ use schemas::actual::State;
 use schemas::container::Instance;
 use schemas::desired::Desired;
 use schemas::evaluation::Evaluations;
-use schemas::names::CellId;
+use schemas::names::{CellId, Domain};
 use schemas::process::{Process, Slot};
+use schemas::quota::Usage;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Entry, Position, Subject, Timestamp, actual, task};
 
@@ -28,6 +29,26 @@ struct Answers {
     used: BTreeMap<CellId, Resources>,
     callbacks: BTreeSet<String>,
     next_due: Option<Timestamp>,
+    usage: BTreeMap<Domain, Usage>,
+}
+
+/// What each domain uses, counted one by one.
+fn usage(world: &World) -> BTreeMap<Domain, Usage> {
+    let mut all: BTreeMap<Domain, Usage> = BTreeMap::new();
+    let mut add = |domain: &Domain, instances: usize| {
+        let known = all.entry(domain.clone()).or_default();
+        *known = known.plus(Usage { instances: instances as u64, processes_and_tasks: 1 });
+    };
+    for process in world.processes_from(None) {
+        if let Some(desired) = &process.desired {
+            let cells = desired.cells.as_ref().map(|cells| cells.len());
+            add(&process.domain, cells.unwrap_or(desired.instances as usize));
+        }
+    }
+    world.tasks_from(None).filter(|task| task.state.is_some()).for_each(|task| add(&task.domain, 0));
+    world.periodics_from(None).filter(|known| !known.is_gone()).for_each(|known| add(&known.domain, 0));
+    world.parameterised_from(None).filter(|known| !known.is_gone()).for_each(|known| add(&known.domain, 0));
+    all
 }
 
 fn look(world: &World, sizes: &mut Sizes) -> Answers {
@@ -81,6 +102,7 @@ fn look(world: &World, sizes: &mut Sizes) -> Answers {
         let used = answers.used.entry(by.cell_id.clone()).or_default();
         *used = used.plus(*takes);
     }
+    answers.usage = usage(world);
     answers
 }
 
@@ -123,6 +145,7 @@ fn ask(world: &World) -> Answers {
         used: cells.iter().map(|cell| (cell.clone(), world.used_on(cell))).collect(),
         callbacks: world.callbacks().map(ToString::to_string).collect(),
         next_due: world.next_due(),
+        usage: world.usages().map(|(domain, used)| (domain.clone(), used)).collect(),
     }
 }
 

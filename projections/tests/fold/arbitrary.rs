@@ -18,6 +18,7 @@ use schemas::names::{
 use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::periodic::{self, LaunchReason, SkipReason};
 use schemas::policy::UpdatePolicy;
+use schemas::quota::Quotas;
 use schemas::schedule::Schedule;
 use schemas::{
     Decision, Entry, Place, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating,
@@ -265,6 +266,10 @@ fn other_event() -> impl Strategy<Value = Event> {
         }),
         prop::option::of(time())
             .prop_map(|expires_at| Event::Domain(domain::Event::Refreshed { expires_at })),
+        any::<u32>().prop_map(|instances| {
+            let quotas = Quotas { instances, ..Quotas::default() };
+            Event::Domain(domain::Event::Limited { quotas })
+        }),
         Just(Event::Cell(cell::Event::Appeared(presence()))),
         Just(Event::Cell(cell::Event::EvacuationRequested {})),
         Just(Event::Cell(cell::Event::EvacuationWithdrawn {})),

@@ -258,6 +258,7 @@ fn queries() -> Vec<(&'static str, Query)> {
         ("domains of a domain", Query::Domains(of_domain())),
         ("cells", Query::Cells(all())),
         ("cells on a cell", Query::Cells(on_cell())),
+        ("domain", Query::DomainUse(show("domain-0"))),
         ("cell", Query::Cell(show("cell-4"))),
         ("evaluations", Query::Evaluations(all())),
         ("evaluations of a process", Query::Evaluations(of_process())),

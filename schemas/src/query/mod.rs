@@ -27,7 +27,7 @@ pub use self::files::{FileEntry, FileKind, Files, FoundFile, ReadFiles};
 pub use self::parameterised::ParameterisedRow;
 pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{
-    CellRow, CellState, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
+    CellRow, CellState, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
     MalformedEntries, MalformedEntry, ModificationTag, RolloutRow, TaskRow, TaskState, Turn,
 };

@@ -17,6 +17,7 @@ use crate::evaluation::{Evaluation, Status};
 use crate::isolation::Isolation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use crate::policy::Policies;
+use crate::quota::{Quotas, Usage};
 use crate::rank::Priority;
 use crate::resources::Resources;
 use crate::rollout::{self, Rollout};
@@ -552,6 +553,19 @@ pub struct DomainRow {
     pub refreshed_at: Timestamp,
     /// When it stops being fresh; none: never.
     pub expires_at: Option<Timestamp>,
+}
+
+/// Usage and quotas of a domain. `muster.query.<root>.domain.show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DomainUseRow {
+    /// Its name.
+    pub domain: Domain,
+    /// Usage that the quotas limit.
+    pub used: Usage,
+    /// Its quotas.
+    pub quotas: Quotas,
+    /// `true` if an operator has set quotas of this domain, `false` if the defaults apply.
+    pub limited: bool,
 }
 
 /// A cell. `muster.query.<root>.cell.list|show`

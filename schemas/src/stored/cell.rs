@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use crate::attributes::Attributes;
 use crate::names::{FolderId, Incarnation, PlacementTag, Stack, Zone};
+use crate::quota::Quotas;
 use crate::{Timestamp, cell, domain, resources};
 
 /// Events of cells.
@@ -159,19 +160,41 @@ pub enum Domain {
         /// When that stops being true; none: never.
         expires_at: Option<Timestamp>,
     },
+    /// An operator set quotas of the domain.
+    #[serde(rename = "limited.v1")]
+    LimitedV1 {
+        /// Desired instances of all processes.
+        instances: u32,
+        /// Desired processes, tasks that are not deleted, periodic tasks and parameterised tasks, counted together.
+        processes_and_tasks: u32,
+        /// Commands per second of all clients together, averaged over ten seconds.
+        commands_per_second: u32,
+        /// Programs that `instance exec` runs at the same time on one cell.
+        exec_sessions: u32,
+    },
 }
 
 impl Mirror<domain::Event> for Domain {
     fn mirror(self) -> domain::Event {
-        let Self::RefreshedV1 { expires_at } = self;
-        domain::Event::Refreshed { expires_at }
+        match self {
+            Self::RefreshedV1 { expires_at } => domain::Event::Refreshed { expires_at },
+            Self::LimitedV1 { instances, processes_and_tasks, commands_per_second, exec_sessions } => {
+                let quotas = Quotas { instances, processes_and_tasks, commands_per_second, exec_sessions };
+                domain::Event::Limited { quotas }
+            }
+        }
     }
 }
 
 impl Mirror<Domain> for domain::Event {
     fn mirror(self) -> Domain {
-        let Self::Refreshed { expires_at } = self;
-        Domain::RefreshedV1 { expires_at }
+        match self {
+            Self::Refreshed { expires_at } => Domain::RefreshedV1 { expires_at },
+            Self::Limited { quotas } => {
+                let Quotas { instances, processes_and_tasks, commands_per_second, exec_sessions } = quotas;
+                Domain::LimitedV1 { instances, processes_and_tasks, commands_per_second, exec_sessions }
+            }
+        }
     }
 }
 
@@ -179,6 +202,7 @@ impl Domain {
     pub(super) const fn type_name(event: &domain::Event) -> &'static str {
         match event {
             domain::Event::Refreshed { .. } => "domain.refreshed.v1",
+            domain::Event::Limited { .. } => "domain.limited.v1",
         }
     }
 }

@@ -287,6 +287,7 @@ impl Event {
         "parameterised.withdrawn.v1",
         "parameterised.removed.v1",
         "domain.refreshed.v1",
+        "domain.limited.v1",
         "cell.appeared.v1",
         "cell.evacuation_requested.v1",
         "cell.evacuation_withdrawn.v1",

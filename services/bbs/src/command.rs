@@ -10,6 +10,7 @@ use schemas::names::{
     CellId, ClusterId, Domain, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
 };
 use schemas::preemption::Eviction;
+use schemas::quota::LimitDomain;
 use schemas::subject::Subject;
 use schemas::{Refusal, Timestamp, cell, cluster, parameterised, periodic, process, task};
 
@@ -73,6 +74,8 @@ pub(crate) enum AggregateCommand {
     Cell(CellId, cell::Command),
     /// An operator switches preemption on or off.
     Preemption(bool),
+    /// An operator changes quotas of a domain.
+    Limit(LimitDomain),
     /// Cells that came get an ordinal, and those of forgotten cells are free.
     Number,
     /// Somebody campaigns; a journal without a cluster is founded first.
@@ -129,6 +132,7 @@ impl QueuedCommand {
                 | AggregateCommand::Left(..)
                 | AggregateCommand::Cell(..)
                 | AggregateCommand::Preemption(_)
+                | AggregateCommand::Limit(_)
                 | AggregateCommand::Number
                 | AggregateCommand::Lead { .. },
             )
@@ -166,7 +170,9 @@ impl AggregateCommand {
             Self::Task(guid, _) => Subject::of_task(guid, shards),
             Self::Periodic(guid, _) => Subject::of_periodic(guid, shards),
             Self::Parameterised(guid, _) => Subject::of_parameterised(guid, shards),
-            Self::Refresh(domain, _) => Subject::Domain(domain.clone()),
+            Self::Refresh(domain, _) | Self::Limit(LimitDomain { domain, .. }) => {
+                Subject::Domain(domain.clone())
+            }
             Self::Seen(cell, _)
             | Self::Lost(cell, _)
             | Self::Attach(cell)
@@ -196,6 +202,7 @@ impl AggregateCommand {
             | Self::Left(..)
             | Self::Cell(..)
             | Self::Preemption(_)
+            | Self::Limit(_)
             | Self::Number
             | Self::Lead { .. } => false,
         }
@@ -230,6 +237,7 @@ impl AggregateCommand {
             | Self::Left(..)
             | Self::Cell(..)
             | Self::Preemption(_)
+            | Self::Limit(_)
             | Self::Number
             | Self::Lead { .. } => None,
         }

@@ -5,6 +5,7 @@ use schemas::container::Epoch;
 use schemas::message::{Alive, Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
 use schemas::names::{CellId, ClientName, Domain, EntryId, TaskGuid};
 use schemas::query::{LogRow, Records};
+use schemas::quota::LimitDomain;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
@@ -157,6 +158,15 @@ pub enum Ask {
         envelope: Envelope,
         /// Whether it may.
         on: bool,
+    },
+    /// By an operator of the cluster: changes quotas of a domain.
+    Limit {
+        /// Its name, proved by the subject.
+        client: ClientName,
+        /// What is around the command.
+        envelope: Envelope,
+        /// The changes.
+        order: LimitDomain,
     },
     /// By a rep that starts: whether it may speak for its cell.
     Attach {

@@ -3,6 +3,7 @@
 
 mod launches;
 mod preemption;
+mod quotas;
 mod unchanged;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use projections::World;
 use projections::reader::End;
 use schemas::container::Epoch;
-use schemas::domain::Freshness;
+use schemas::domain::{Freshness, Limited};
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
 use schemas::names::{
     CellId, DecisionId, Domain, EntryId, Ids, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId,
@@ -22,11 +23,13 @@ use schemas::names::{
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
+use schemas::quota::LimitDomain;
 use schemas::request::Identity;
 use schemas::subject::Subject;
 use schemas::task::{self, Task};
 use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};
 
+pub(crate) use self::quotas::Growth;
 use crate::command::{AggregateCommand, QueuedCommand, Verdict};
 use crate::timelines::Times;
 
@@ -46,6 +49,11 @@ pub(crate) struct Batch<'a> {
     parameterised: BTreeMap<ParameterisedGuid, Option<Parameterised>>,
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
+    limited: BTreeMap<Domain, Limited>,
+    /// Growth of domains by the clients' commands of this batch.
+    growth: Growth,
+    /// Growth of domains by entries in flight, which the World does not hold yet.
+    flying: &'a Growth,
     cluster: Option<cluster::Cluster>,
     /// The last version on a subject that holds one aggregate: a domain, a cell, the cluster.
     only: u64,
@@ -61,15 +69,17 @@ pub(crate) struct Judged {
     pub(crate) again: Option<QueuedCommand>,
     /// The entry to append, and its bytes; none: every command is answered from what is true.
     pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
+    /// Growth of domains by the entry.
+    pub(crate) growth: Growth,
 }
 
 /// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full. `steady` is time that never
-/// goes back: commands wait by it.
+/// goes back: commands wait by it. `flying` is the growth of domains by entries in flight.
 pub(crate) fn judge<'a>(
     world: &'a World,
     ids: &'a mut Ids,
     (times, steady): (Times<'a>, Timestamp),
-    (subject, end): (&Subject, End),
+    (subject, end, flying): (&Subject, End, &'a Growth),
     mut next: impl FnMut() -> Option<QueuedCommand>,
 ) -> Judged {
     let now = times.on(|| subject.clone());
@@ -87,6 +97,9 @@ pub(crate) fn judge<'a>(
         parameterised: BTreeMap::new(),
         cells: BTreeMap::new(),
         domains: BTreeMap::new(),
+        limited: BTreeMap::new(),
+        growth: Growth::default(),
+        flying,
         cluster: world.cluster().cloned(),
         only: end.version,
         decisions: vec![],
@@ -100,8 +113,9 @@ pub(crate) fn judge<'a>(
         again = (batch.is_full() && queued.converges_several()).then(|| queued.clone());
         decided.push((queued, verdict));
     }
+    let growth = std::mem::take(&mut batch.growth);
     let entry = (!batch.decisions.is_empty()).then(|| batch.finish());
-    Judged { decided, again, entry }
+    Judged { decided, again, entry, growth }
 }
 
 /// Whether an auctioneer leads in a term, as far as this BBS knows the log.
@@ -143,7 +157,9 @@ impl Batch<'_> {
             if events.is_empty() && queued.envelope.request_id.is_none() {
                 return Ok(self.version(&queued.command));
             }
+            let growth = self.check_quota(queued, &events)?;
             let recorded = self.record(queued, events)?;
+            self.grow(queued, growth);
             let version = dispatched.unwrap_or(recorded);
             // Several things may be due, each with a decision of its own.
             if !queued.converges_several() || self.is_full() {
@@ -220,6 +236,7 @@ impl Batch<'_> {
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Preemption(_)
+            | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
@@ -252,6 +269,7 @@ impl Batch<'_> {
             AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| &periodic.requests),
             AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| &known.requests),
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
+            AggregateCommand::Limit(order) => self.limited(&order.domain).map(|limited| &limited.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
             AggregateCommand::Preemption(_) => self.cluster.as_ref().map(|cluster| &cluster.requests),
             AggregateCommand::Seen(..)
@@ -274,6 +292,10 @@ impl Batch<'_> {
         let lead = self.now.since(self.times.of_clocks());
         let now = self.at - lead + self.times.ahead(|| Subject::Domain(domain.clone()));
         self.world.is_fresh(domain, now)
+    }
+
+    fn limited(&self, domain: &Domain) -> Option<&Limited> {
+        self.limited.get(domain).or_else(|| self.world.limited(domain))
     }
 
     fn check_version(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
@@ -299,6 +321,7 @@ impl Batch<'_> {
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Preemption(_)
+            | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
@@ -346,6 +369,10 @@ impl Batch<'_> {
             AggregateCommand::Preemption(on) => {
                 let event = cluster::decide_preemption(self.cluster.as_ref(), *on)?;
                 Ok(event.into_iter().map(Event::Cluster).collect())
+            }
+            AggregateCommand::Limit(order) => {
+                let known = self.limited(&order.domain).map(|limited| limited.quotas).unwrap_or_default();
+                Ok(domain::decide_limit(known, order)?.into_iter().map(Event::Domain).collect())
             }
             AggregateCommand::Number => Ok(self.number()),
             AggregateCommand::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
@@ -417,6 +444,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Preemption(_)
+            | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => Origin::Beginning,
         };
@@ -487,7 +515,9 @@ impl Batch<'_> {
             }
             AggregateCommand::Periodic(guid, command) => self.named_periodic(guid, command, events),
             AggregateCommand::Parameterised(guid, command) => self.named_parameterised(guid, command, events),
-            AggregateCommand::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
+            AggregateCommand::Refresh(domain, _) | AggregateCommand::Limit(LimitDomain { domain, .. }) => {
+                Aggregate::Domain(domain.clone())
+            }
             AggregateCommand::Seen(cell, _)
             | AggregateCommand::Lost(cell, _)
             | AggregateCommand::Attach(cell)
@@ -532,6 +562,7 @@ impl Batch<'_> {
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Preemption(_)
+            | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => self.only,
         }
@@ -576,9 +607,18 @@ impl Batch<'_> {
             }
             Aggregate::Domain(domain) => {
                 for event in decision.events.iter().filter_map(Event::as_domain) {
-                    let known = self.domain(domain).cloned();
-                    let freshness = domain::evolve(known, event, &stamp, decision.version);
-                    self.domains.insert(domain.clone(), freshness);
+                    match *event {
+                        domain::Event::Refreshed { expires_at } => {
+                            let known = self.domain(domain).cloned();
+                            let freshness = domain::refreshed(known, expires_at, &stamp, decision.version);
+                            self.domains.insert(domain.clone(), freshness);
+                        }
+                        domain::Event::Limited { quotas } => {
+                            let known = self.limited(domain).cloned();
+                            let limited = domain::limited(known, quotas, &stamp, decision.version);
+                            self.limited.insert(domain.clone(), limited);
+                        }
+                    }
                 }
                 self.only = decision.version;
             }

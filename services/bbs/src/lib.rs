@@ -33,6 +33,7 @@ mod log;
 mod machine;
 pub mod presence;
 pub mod queue;
+mod rates;
 mod requesters;
 mod shards;
 mod timelines;

@@ -16,6 +16,7 @@ use schemas::subject::{Position, Subject};
 use schemas::{Entry, Timestamp};
 
 use crate::command::{QueuedCommand, Requester, Verdict};
+use crate::judge::Growth;
 use crate::queue::{Queue, is_client};
 
 /// So many clients are looked at whose turn comes next in a queue.
@@ -45,6 +46,8 @@ pub(crate) struct Flight {
     pub(crate) sent: Timestamp,
     /// The last attempts to store it.
     pub(crate) attempts: Attempts,
+    /// Growth of domains by the entry.
+    pub(crate) growth: Growth,
 }
 
 /// What is known of the attempts to store an entry.
@@ -80,6 +83,8 @@ pub(crate) struct Shards {
     aboard: BTreeMap<Subject, BTreeSet<Actor>>,
     /// Bytes of all entries in flight.
     bytes: usize,
+    /// Growth of domains by all entries in flight.
+    growth: Growth,
     /// Where something waits to be decided in the next turn.
     ready: BTreeSet<Subject>,
     /// Where something waits until less is in flight, the one that waits longest first.
@@ -212,6 +217,7 @@ impl Shards {
             self.aboard.insert(subject.clone(), clients);
         }
         self.bytes += flight.bytes.len();
+        self.growth.add_all(&flight.growth);
         self.flights.insert(subject, flight);
     }
 
@@ -247,6 +253,7 @@ impl Shards {
         self.aboard.remove(subject);
         let flight = self.flights.remove(subject)?;
         self.bytes -= flight.bytes.len();
+        self.growth.subtract_all(&flight.growth);
         Some(flight)
     }
 
@@ -291,6 +298,11 @@ impl Shards {
         self.flights.len()
     }
 
+    /// Growth of domains by the entries in flight.
+    pub(crate) const fn growth(&self) -> &Growth {
+        &self.growth
+    }
+
     /// How many flights are thought to have commands of clients aboard, how many subjects to be ready or in line, and how many
     /// bytes to be in flight.
     pub(crate) fn marked(&self) -> usize {
@@ -333,6 +345,7 @@ mod tests {
             decided,
             sent: Timestamp(1),
             attempts: Attempts::Open,
+            growth: Growth::default(),
         }
     }
 

@@ -146,6 +146,7 @@ async fn measure(
     let mut figures = Figures::new(args, &place.name);
     bar.set_message("waiting for the cells");
     watch.cells_present(args.cells).await?;
+    load.lift_quotas().await?;
 
     bar.set_message("one process at a time");
     for number in 0..args.singles {

@@ -339,7 +339,7 @@ mod tests {
         "task run t.json --if-position #41",
     ];
 
-    const OF_NOUNS: [&str; 64] = [
+    const OF_NOUNS: [&str; 66] = [
         "lrp desire web.toml",
         "lrp desire - --detach",
         "lrp diff web.toml",
@@ -375,6 +375,8 @@ mod tests {
         "task logs t -f",
         "domain list",
         "domain refresh shop --ttl 1h",
+        "domain show shop",
+        "domain limit shop --instances 5 --processes-and-tasks 3 --commands-per-second 9 --exec-sessions 0",
         "cell list",
         "node show c1",
         "cell evacuate c1",
@@ -492,6 +494,8 @@ mod tests {
         ("parameterised remove p", Checks),
         ("domain list", Filters),
         ("domain refresh shop", Nothing),
+        ("domain show shop", Nothing),
+        ("domain limit shop --instances 5", Nothing),
         ("cell list", Nothing),
         ("cell show c1", Nothing),
         ("cell evacuate c1", Nothing),

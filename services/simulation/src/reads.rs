@@ -34,6 +34,7 @@ pub(super) enum Table {
     Parameterised,
     ParameterisedOne,
     Domains,
+    DomainUse,
     Cells,
     Cell,
     Evaluations,
@@ -43,7 +44,7 @@ pub(super) enum Table {
 }
 
 impl Table {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Lrps,
         Self::Lrp,
         Self::Instances,
@@ -57,6 +58,7 @@ impl Table {
         Self::Parameterised,
         Self::ParameterisedOne,
         Self::Domains,
+        Self::DomainUse,
         Self::Cells,
         Self::Cell,
         Self::Evaluations,
@@ -81,6 +83,7 @@ impl Table {
             Self::Parameterised => Query::Parameterised(must(bytes)),
             Self::ParameterisedOne => Query::ParameterisedOne(must(bytes)),
             Self::Domains => Query::Domains(must(bytes)),
+            Self::DomainUse => Query::DomainUse(must(bytes)),
             Self::Cells => Query::Cells(must(bytes)),
             Self::Cell => Query::Cell(must(bytes)),
             Self::Evaluations => Query::Evaluations(must(bytes)),
@@ -107,6 +110,7 @@ impl Table {
             | Self::Task
             | Self::Periodic
             | Self::ParameterisedOne
+            | Self::DomainUse
             | Self::Cell
             | Self::Evaluation
             | Self::Cluster
@@ -230,6 +234,7 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         Table::Task => task.to_string(),
         Table::Periodic => format!("clock{}", rng.below(4)),
         Table::ParameterisedOne => format!("mill{}", rng.below(4)),
+        Table::DomainUse => if rng.chance(300) { other_domain() } else { domain() }.to_string(),
         Table::Cell => format!("c{}", 1 + rng.below(5)),
         Table::Evaluation => some_evaluation(rng, world, (&process, &task)),
         Table::Lrps

@@ -70,6 +70,10 @@ impl Batch<'_> {
             AggregateCommand::Refresh(domain, _) => {
                 (format!("domain {domain}"), self.domains.contains_key(domain), Some(self.last_on(command)))
             }
+            AggregateCommand::Limit(order) => {
+                let decided = self.limited.contains_key(&order.domain);
+                (format!("domain {}", order.domain), decided, Some(self.last_on(command)))
+            }
             AggregateCommand::Cell(id, _) => {
                 (format!("cell {id}"), self.cells.contains_key(id), Some(self.last_on(command)))
             }

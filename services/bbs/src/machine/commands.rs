@@ -9,6 +9,7 @@ use schemas::limits::{BATCH, EVICTIONS};
 use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::preemption::Eviction;
+use schemas::quota::LimitDomain;
 use schemas::spec::{ClientCommand, PeriodicAsk};
 use schemas::{BadField, Code, Refusal, cell, cluster, parameterised, periodic, process, request, task};
 
@@ -37,6 +38,10 @@ impl Bbs {
             }
             Ask::Preemption { client, envelope, on } => {
                 self.switch_preemption(requester, client, envelope, on);
+                Ok(())
+            }
+            Ask::Limit { client, envelope, order } => {
+                self.limit(requester, client, envelope, order);
                 Ok(())
             }
             Ask::Lead(lead) => {
@@ -72,6 +77,8 @@ impl Bbs {
         command: ClientCommand,
     ) -> Result<(), Refusal> {
         check_named(&envelope, &command)?;
+        let quotas = self.log.world().quotas(&domain);
+        self.rates.admit(&domain, quotas.commands_per_second, self.now)?;
         self.requesters.admit(&domain, &client, requester)?;
         let digest = envelope.request_id.is_some().then(|| command.digest());
         let actor = Actor::Client { domain, name: client };
@@ -98,6 +105,14 @@ impl Bbs {
         let asked = || request::digest(OperatorVerb::ClusterPreemption.noun_and_verb(), &on.to_string());
         let digest = envelope.request_id.is_some().then(asked);
         let command = AggregateCommand::Preemption(on);
+        let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
+        self.enqueue(QueuedCommand { envelope, digest, ..queued });
+    }
+
+    fn limit(&mut self, requester: u64, client: ClientName, envelope: Envelope, order: LimitDomain) {
+        let asked = || request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &format!("{order:?}"));
+        let digest = envelope.request_id.is_some().then(asked);
+        let command = AggregateCommand::Limit(order);
         let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }

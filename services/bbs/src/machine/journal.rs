@@ -128,9 +128,10 @@ impl Bbs {
     /// Decides what waits on a subject and goes aboard, and sends the entry that comes of it.
     pub(super) fn decide(&mut self, subject: Subject, boarding: Boarding) {
         let end = self.log.end(&subject);
+        let flying = self.shards.growth().clone();
         let next = || self.shards.pop(&subject, boarding);
         let times = (Times::new(self.shown, &self.timelines), self.now);
-        let judged = judge(self.log.world(), &mut self.ids, times, (&subject, end), next);
+        let judged = judge(self.log.world(), &mut self.ids, times, (&subject, end, &flying), next);
         // More of it may be due than the entry takes.
         self.shards.put_back(&subject, judged.again);
         for due in judged.decided.iter().filter_map(|(command, _)| command.converges()) {
@@ -138,9 +139,9 @@ impl Bbs {
         }
         match judged.entry {
             Some((entry, bytes)) => {
-                let expected = end.position;
+                let (expected, growth) = (end.position, judged.growth);
                 let (decided, sent, attempts) = (judged.decided, self.now, Attempts::Open);
-                self.append(subject, Flight { entry, bytes, expected, decided, sent, attempts });
+                self.append(subject, Flight { entry, bytes, expected, decided, sent, attempts, growth });
             }
             None => self.decided_nothing(subject, judged.decided, end.position),
         }

@@ -56,6 +56,7 @@ use crate::leases::Leases;
 use crate::living::{Living, Me};
 use crate::log::Log;
 use crate::presence::{self, Presence};
+use crate::rates::Rates;
 use crate::requesters::Requesters;
 use crate::shards::{Boarding, Shards};
 use crate::timelines::{Timelines, Times};
@@ -140,6 +141,8 @@ pub struct Bbs {
     appends: Appends,
     confirmations: Confirmations,
     requesters: Requesters,
+    /// Rates of the commands of domains.
+    rates: Rates,
     queries: WaitingQueries,
     leadership: Leadership,
     /// Whether it is subscribed to commands.
@@ -180,6 +183,7 @@ impl Bbs {
             listens: false,
             confirmations: Confirmations::default(),
             requesters: Requesters::default(),
+            rates: Rates::default(),
             queries: WaitingQueries::default(),
             living: Living::default(),
             callbacks: Callbacks::default(),

@@ -95,6 +95,7 @@ impl Bbs {
             request_id: request_id.clone(),
             instance_guid: by.instance_guid,
             exec: exec.clone(),
+            exec_sessions: self.log.world().quotas(domain).exec_sessions,
         };
         self.emit(Effect::Enter(by.cell_id.clone(), enter));
     }

@@ -12,6 +12,7 @@ mod limits;
 mod parameterised;
 mod periodic;
 mod planned;
+mod quotas;
 mod requests;
 mod rollouts;
 mod scene;

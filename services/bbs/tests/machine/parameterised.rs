@@ -15,7 +15,7 @@ fn guid() -> ParameterisedGuid {
     ParameterisedGuid::new("mill").unwrap()
 }
 
-fn template(concurrency: Option<u32>) -> DesiredParameterised {
+pub(crate) fn template(concurrency: Option<u32>) -> DesiredParameterised {
     DesiredParameterised {
         parameterised_guid: guid(),
         domain: words::domain(),
@@ -28,7 +28,7 @@ fn template(concurrency: Option<u32>) -> DesiredParameterised {
     }
 }
 
-fn dispatch(key: Option<&str>) -> ClientCommand {
+pub(crate) fn dispatch(key: Option<&str>) -> ClientCommand {
     let key = key.map(|key| DispatchKey::new(key).unwrap());
     let dispatch = Box::new(Dispatch { key, ..Dispatch::default() });
     ClientCommand::ParameterisedDispatch { parameterised_guid: guid(), dispatch }

@@ -20,7 +20,7 @@ fn guid() -> PeriodicGuid {
     PeriodicGuid::new("clock").unwrap()
 }
 
-fn desire(overlap: Overlap) -> ClientCommand {
+pub(crate) fn desire(overlap: Overlap) -> ClientCommand {
     ClientCommand::PeriodicDesire(Box::new(DesiredPeriodic {
         periodic_guid: guid(),
         domain: words::domain(),

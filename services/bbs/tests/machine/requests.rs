@@ -6,6 +6,7 @@ use bbs::{Ask, Input, Reply};
 use schemas::exec::Exec;
 use schemas::message::{Done, Enter, Envelope, Reports};
 use schemas::names::{ClientName, RequestId};
+use schemas::quota::Quotas;
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal, actual};
 
@@ -241,6 +242,7 @@ fn a_rep_is_told_once_to_run_a_program_for_the_client_that_asked() {
         request_id: RequestId::new("r3").unwrap(),
         instance_guid: container(1, "c1").instance_guid,
         exec: Exec { path: "sh".into(), ..Exec::default() },
+        exec_sessions: Quotas::default().exec_sessions,
     };
     assert_eq!(told(&scene), [("c1".to_owned(), enter)]);
     let again = ask(&mut scene, "ci", "r3", exec("sh")).unwrap();

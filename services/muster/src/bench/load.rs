@@ -8,7 +8,7 @@ use bus::{AskError, Bus};
 use bytes::Bytes;
 use client::Client;
 use client::subjects::Query;
-use schemas::bus::{BusSubject, ClientVerb};
+use schemas::bus::{BusSubject, ClientVerb, OperatorVerb};
 use schemas::message::{Answer, Done};
 use schemas::names::{ClientName, Domain};
 use schemas::query::{Filter, Page};
@@ -43,6 +43,18 @@ impl Load {
     pub(super) fn new(bus: Bus, waiting: u32) -> Self {
         let names = waiting.div_ceil(COMMANDS);
         Self { bus, waiting: Arc::new(Semaphore::new(waiting as usize)), names, asked: Arc::default() }
+    }
+
+    /// Lifts the quotas of its domain, as an operator, because the benchmark measures the limits of the cluster.
+    pub(super) async fn lift_quotas(&self) -> Result<(), BenchError> {
+        let subject = BusSubject::Operator(ClientName::new("bench")?, OperatorVerb::DomainLimit).to_string();
+        let most = u32::MAX;
+        let body = json!({
+            "domain": "bench", "instances": most, "processes_and_tasks": most, "commands_per_second": most,
+        });
+        let request = json!({ "body": body }).to_string();
+        let answer = self.bus.ask(&subject, request.into(), PATIENCE).await;
+        done(subject, answer)
     }
 
     /// What its clients ask by.

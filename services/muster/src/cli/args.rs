@@ -850,6 +850,32 @@ pub(crate) enum DomainVerb {
         #[command(flatten)]
         at: At,
     },
+    /// Show use and quotas of a domain
+    Show {
+        /// Name of the domain
+        #[arg(value_name = "DOMAIN")]
+        name: Domain,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Change quotas of a domain, as an operator; quotas that are left out keep their values
+    Limit {
+        /// Name of the domain
+        #[arg(value_name = "DOMAIN")]
+        name: Domain,
+        /// Desired instances of all processes
+        #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
+        instances: Option<u32>,
+        /// Desired processes, tasks that are not deleted, periodic and parameterised tasks, counted together
+        #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
+        processes_and_tasks: Option<u32>,
+        /// Commands per second of all clients together, at least 1
+        #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX), allow_negative_numbers = true)]
+        commands_per_second: Option<u32>,
+        /// Programs that `instance exec` runs at the same time on one cell
+        #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
+        exec_sessions: Option<u32>,
+    },
     /// Declare that what is desired in a domain is up to date: what nobody desires there is stopped
     Refresh {
         /// Name of the domain

@@ -69,6 +69,10 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
             Some(at) => format!("{what}: fresh until {at}"),
             None => format!("{what}: fresh for ever"),
         },
+        Event::Domain(domain::Event::Limited { quotas }) => format!(
+            "{what}: quotas set to {} instances, {} processes and tasks, {} commands per second, {} exec sessions per cell",
+            quotas.instances, quotas.processes_and_tasks, quotas.commands_per_second, quotas.exec_sessions
+        ),
         Event::Cell(event) => format!("{what}: {}", of_cell(event)),
         Event::Cluster(event) => format!("{what}: {}", of_cluster(event)),
     }

@@ -6,6 +6,7 @@ use client::{Client, Only};
 use schemas::Position;
 use schemas::cell::{Command, EVACUATED};
 use schemas::names::{CellId, Domain};
+use schemas::quota::LimitDomain;
 use serde::Serialize;
 
 use super::args::{CellVerb, ClusterVerb, DomainVerb, Global, Switch};
@@ -30,6 +31,13 @@ struct Switched {
     position: Position,
 }
 
+/// Result of a change of quotas.
+#[derive(Serialize)]
+struct Limited {
+    domain: Domain,
+    position: Position,
+}
+
 /// What an order about a cell did.
 #[derive(Serialize)]
 struct Ordered {
@@ -45,6 +53,21 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
             let mut listed = client.domains().await?.rows;
             listed.retain(|row| global.domain.as_ref().is_none_or(|only| *only == row.domain));
             output.rows(&listed, rows::domains)
+        }
+        DomainVerb::Show { name, .. } => output.one(&client.domain_use(&name).await?.row, rows::domain_use),
+        DomainVerb::Limit { name, instances, processes_and_tasks, commands_per_second, exec_sessions } => {
+            let domain = name.clone();
+            if [instances, processes_and_tasks, commands_per_second, exec_sessions] == [None; 4] {
+                return Err(Failure::usage(
+                    "no quota is set: expected at least one of --instances, --processes-and-tasks, --commands-per-second, --exec-sessions",
+                ));
+            }
+            let order =
+                LimitDomain { domain, instances, processes_and_tasks, commands_per_second, exec_sessions };
+            let done = client.limit_domain(&order).await;
+            let done = done.map_err(|error| Failure::from(error).doing(format!("limit domain {name}")))?;
+            let limited = Limited { domain: name, position: done.position };
+            output.next(&limited, |limited, _| format!("quotas of domain {} are set", limited.domain))
         }
         DomainVerb::Refresh { name, ttl } => {
             let done = client.in_domain(name.clone()).refresh_domain(ttl).await;

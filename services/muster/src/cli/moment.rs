@@ -116,7 +116,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         Command::Task(TaskVerb::List { at, .. } | TaskVerb::Show { at, .. })
         | Command::Periodic(PeriodicVerb::List { at } | PeriodicVerb::Show { at, .. })
         | Command::Parameterised(ParameterisedVerb::List { at } | ParameterisedVerb::Show { at, .. })
-        | Command::Domain(DomainVerb::List { at })
+        | Command::Domain(DomainVerb::List { at } | DomainVerb::Show { at, .. })
         | Command::Cell(CellVerb::List { at } | CellVerb::Show { at, .. })
         | Command::Cluster(ClusterVerb::Show { at })
         | Command::Status { at }
@@ -146,7 +146,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
             | ParameterisedVerb::Withdraw { .. }
             | ParameterisedVerb::Remove { .. },
         )
-        | Command::Domain(DomainVerb::Refresh { .. })
+        | Command::Domain(DomainVerb::Refresh { .. } | DomainVerb::Limit { .. })
         | Command::Cell(
             CellVerb::Evacuate { .. }
             | CellVerb::Cordon { .. }

@@ -9,8 +9,8 @@ use schemas::crash::Attempts;
 use schemas::definition::{DesiredTask, Mode};
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, Finding, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, MalformedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
+    CellRow, ClusterRow, DomainRow, DomainUseRow, Finding, InstancePresence, InstanceRow, InstanceState,
+    LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
@@ -384,6 +384,19 @@ pub(crate) fn domains(rows: &[DomainRow], look: Look) -> Table {
         ]);
     }
     table
+}
+
+/// Use and quotas of a domain.
+pub(crate) fn domain_use(row: &DomainUseRow, _: Look) -> String {
+    let DomainUseRow { domain, used, quotas, limited } = row;
+    facts(&[
+        ("domain", domain.to_string()),
+        ("instances", format!("{} of {}", used.instances, quotas.instances)),
+        ("processes and tasks", format!("{} of {}", used.processes_and_tasks, quotas.processes_and_tasks)),
+        ("commands per second", format!("at most {}", quotas.commands_per_second)),
+        ("exec sessions", format!("at most {} on one cell", quotas.exec_sessions)),
+        ("quotas", if *limited { "set by an operator" } else { "defaults" }.to_owned()),
+    ])
 }
 
 /// Cells.

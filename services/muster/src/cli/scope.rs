@@ -58,7 +58,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | PeriodicVerb::Remove { .. },
         )
         | Command::Why { .. } => DomainUse::Checks,
-        Command::Domain(DomainVerb::Refresh { .. })
+        Command::Domain(DomainVerb::Refresh { .. } | DomainVerb::Show { .. } | DomainVerb::Limit { .. })
         | Command::Cell(
             CellVerb::List { .. }
             | CellVerb::Show { .. }
@@ -156,7 +156,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
             "events are narrowed by --about lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or domain:NAME",
         ),
         Command::Domain(_) => {
-            failure.advise("name the domain to refresh as an argument: muster domain refresh DOMAIN")
+            failure.advise("name the domain as an argument: muster domain refresh DOMAIN")
         }
         Command::Lrp(_)
         | Command::Instance(_)

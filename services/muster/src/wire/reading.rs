@@ -146,6 +146,7 @@ const fn is_list(query: &Query) -> bool {
             | Rows::Task(_)
             | Rows::Periodic(_)
             | Rows::ParameterisedOne(_)
+            | Rows::DomainUse(_)
             | Rows::Cell(_)
             | Rows::Evaluation(_)
             | Rows::Cluster(_)

@@ -20,6 +20,7 @@ use schemas::exec::{ExecEnd, Stream, Talk, Talked, Talking, TerminalSize, Writte
 use schemas::limits::{TALK_BYTES, TALK_WAIT_MS};
 use schemas::message::Enter;
 use schemas::names::{ClientName, Domain, RequestId};
+use schemas::quota::EXEC_SESSIONS;
 use schemas::{BadField, Refusal};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -83,6 +84,17 @@ enum Todo {
     Nothing,
 }
 
+/// Returns why no further program of a domain with this quota may run, or `None` if one may.
+fn full(all: &BTreeMap<Name, Arc<Program>>, domain: &Domain, quota: u32) -> Option<String> {
+    let running = || all.iter().filter(|(_, program)| program.runs());
+    let used = running().filter(|((of, ..), _)| of == domain).count();
+    if used >= quota as usize {
+        return Some(EXEC_SESSIONS.exceeded(domain, quota, &format!("{used} programs run on this cell")));
+    }
+    (running().count() >= PROGRAMS)
+        .then(|| format!("{PROGRAMS} programs of clients run on this cell already"))
+}
+
 impl Talks {
     /// Runs a program for a client. What comes of it is told to who talks to it.
     pub(super) fn enter(&self, containers: &Containers, enter: Enter) {
@@ -94,8 +106,7 @@ impl Talks {
                 // It was told twice.
                 return;
             }
-            if all.values().filter(|program| program.runs()).count() >= PROGRAMS {
-                let why = format!("{PROGRAMS} programs of clients run on this cell already");
+            if let Some(why) = full(&all, &enter.domain, enter.exec_sessions) {
                 program.ended(ExecEnd::Failed(why));
             }
             all.insert(name.clone(), Arc::clone(&program));
@@ -474,6 +485,23 @@ mod tests {
         let rest = Talk { input_ends: true, ..input(told.input_next, "xxxx") };
         assert_eq!(says(&talks, rest).await.unwrap().input_next, told.input_next + 4);
         assert!(lock(&program.state).input_ends);
+    }
+
+    #[tokio::test]
+    async fn domain_at_its_quota_of_programs_leaves_room_for_another() {
+        let mut all: BTreeMap<Name, Arc<Program>> = BTreeMap::new();
+        let (domain, client) = of("me");
+        for number in 0..3 {
+            assert_eq!(full(&all, &domain, 3), None);
+            let name = (domain.clone(), client.clone(), RequestId::new(&format!("n{number}")).unwrap());
+            all.insert(name, program());
+        }
+        let why = full(&all, &domain, 3).unwrap();
+        assert!(why.contains(&format!("quota exec_sessions of domain {domain} is 3: 3 programs")), "{why}");
+        assert_eq!(full(&all, &Domain::new("another").unwrap(), 3), None);
+        all.values().next().unwrap().ended(ExecEnd::Exited(0));
+        assert_eq!(full(&all, &domain, 3), None, "an ended program does not count");
+        assert!(full(&all, &domain, 1).is_some(), "a lowered quota stops nothing and lets nothing start");
     }
 
     #[tokio::test]

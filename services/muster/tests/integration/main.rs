@@ -34,6 +34,7 @@
 //! | `trace.rs` | what one command caused, as a tree and as spans |
 //! | `transfers.rs` | what is fetched for an instance, its files, and the logs of all instances of a process at once |
 //! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
+//! | `quotas.rs` | quotas of domains: growth beyond them is refused |
 //! | `proof.rs` | the log as a file and back, replayed, and every change of it found |
 //! | `restore.rs` | the log is lost and restored, while services run and while they are stopped |
 //! | `what_if.rs` | what would happen, and single decisions: nothing is written |
@@ -64,6 +65,7 @@ mod past;
 mod plain;
 mod plans;
 mod proof;
+mod quotas;
 mod restore;
 mod roles;
 mod rollouts;

@@ -400,6 +400,10 @@ impl Log {
                 (Event::Evaluation(_), aggregate) => {
                     matches!(aggregate, Aggregate::Process { .. } | Aggregate::Task { .. })
                 }
+                // Only an operator asks for it.
+                (Event::Domain(domain::Event::Limited { .. }), Aggregate::Domain(_)) => {
+                    matches!(decision.actor, Actor::Operator(_))
+                }
                 (Event::Cell(_) | Event::Domain(_) | Event::Cluster(_), _) => false,
             };
             notes.must(P::OnItsSubject, fits, || format!("{:?} has {event:?}", decision.aggregate));

@@ -12,6 +12,7 @@ use schemas::entry::Actor;
 use schemas::exec::{Talk, Talking};
 use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
 use schemas::names::{CellId, ClientName};
+use schemas::quota::LimitDomain;
 use schemas::sight::Sight;
 use schemas::spec::{item_to_json, to_seal};
 use schemas::{BadField, Code, Refusal, cell};
@@ -124,6 +125,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         BusSubject::Operator(client, OperatorVerb::ClusterPreemption) => {
             (Form::Json, preemption(client, incoming))
         }
+        BusSubject::Operator(client, OperatorVerb::DomainLimit) => (Form::Json, limit(client, incoming)),
         BusSubject::Attach(cell) => decoded(incoming, |attach| Ask::Attach { cell: cell.clone(), attach }),
         BusSubject::Leave(cell) => decoded(incoming, |leave| Ask::Leave { cell: cell.clone(), leave }),
         BusSubject::Report(cell) => decoded(incoming, |reports| Ask::Cell { cell: cell.clone(), reports }),
@@ -172,6 +174,7 @@ impl Driver {
             | Ask::Leave { .. }
             | Ask::Operator { .. }
             | Ask::Preemption { .. }
+            | Ask::Limit { .. }
             | Ask::Lead(_) => Ok(ask),
         }
     }
@@ -229,6 +232,18 @@ fn preemption(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> 
     }
     let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
     Ok(Ask::Preemption { client: client.clone(), envelope, on: body.on })
+}
+
+fn limit(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Request {
+        #[serde(default)]
+        envelope: Envelope,
+        body: LimitDomain,
+    }
+    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    Ok(Ask::Limit { client: client.clone(), envelope, order: body })
 }
 
 static BAD_HEARTBEAT: LogLimit = LogLimit::new();

@@ -116,6 +116,7 @@ const fn is_read(verb: QueryVerb) -> bool {
         | QueryVerb::ParameterisedList
         | QueryVerb::ParameterisedShow
         | QueryVerb::DomainList
+        | QueryVerb::DomainShow
         | QueryVerb::CellList
         | QueryVerb::CellShow
         | QueryVerb::CellRecords
@@ -172,6 +173,7 @@ fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refu
         QueryVerb::ParameterisedList => list(projections::Query::Parameterised),
         QueryVerb::ParameterisedShow => show(projections::Query::ParameterisedOne),
         QueryVerb::DomainList => list(projections::Query::Domains),
+        QueryVerb::DomainShow => show(projections::Query::DomainUse),
         QueryVerb::CellList => list(projections::Query::Cells),
         QueryVerb::CellShow => show(projections::Query::Cell),
         QueryVerb::EvaluationList => list(projections::Query::Evaluations),

@@ -15,6 +15,7 @@ use schemas::names::{
     CellId, ClusterId, DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, ModificationTag, TaskState};
+use schemas::quota::Quotas;
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
@@ -39,6 +40,8 @@ pub(super) struct Facts {
     pub(super) parameterised: BTreeMap<ParameterisedGuid, super::parameterised::Parameterised>,
     /// When each domain was refreshed, and until when that holds.
     pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
+    /// Quotas that operators set.
+    pub(super) quotas: BTreeMap<Domain, Quotas>,
     /// The ordinals of cells.
     pub(super) ordinals: BTreeMap<u32, CellId>,
     pub(super) cells: BTreeMap<CellId, Cell>,
@@ -547,8 +550,14 @@ impl Facts {
 
     fn domain(&mut self, domain: &Domain, decision: &Decision) {
         for event in decision.events.iter().filter_map(Event::as_domain) {
-            let domain::Event::Refreshed { expires_at } = event;
-            self.domains.insert(domain.clone(), (decision.at, *expires_at));
+            match event {
+                domain::Event::Refreshed { expires_at } => {
+                    self.domains.insert(domain.clone(), (decision.at, *expires_at));
+                }
+                domain::Event::Limited { quotas } => {
+                    self.quotas.insert(domain.clone(), *quotas);
+                }
+            }
         }
     }
 

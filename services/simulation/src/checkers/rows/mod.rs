@@ -17,13 +17,16 @@ use std::time::Duration;
 
 use projections::Query;
 use schemas::cluster::Role;
+use schemas::definition::Mode;
 use schemas::names::{
-    CellId, DefinitionId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+    CellId, DefinitionId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, Filter, FindingCode, Health, InstanceRow, InstanceState,
-    LrpRow, One, Page, ParameterisedRow, PeriodicRow, Severity, StatusRow, TaskRow, TaskState,
+    CellRow, ClusterRow, DomainRow, DomainUseRow, EvaluationRow, Filter, FindingCode, Health, InstanceRow,
+    InstanceState, LrpRow, One, Page, ParameterisedRow, PeriodicRow, Severity, Show, StatusRow, TaskRow,
+    TaskState,
 };
+use schemas::quota::Usage;
 use schemas::refusal::Code;
 use schemas::subject::Position;
 use schemas::{Entry, Place, Refusal, Timestamp};
@@ -141,6 +144,9 @@ impl Rows {
             Query::Cells(filter) => self.page(read, text, filter, |facts, seen| cells(facts, filter, seen)),
             Query::Domains(filter) => {
                 self.page(read, text, filter, |facts, seen| domains(facts, filter, seen, when))
+            }
+            Query::DomainUse(show) => {
+                self.one::<DomainUseRow>(read, text, |facts, _| domain_use(facts, show))
             }
             Query::Lrp(show) => self.one::<LrpRow>(read, text, |facts, _| {
                 let guid = ProcessGuid::new(&show.id).ok()?;
@@ -263,6 +269,7 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
             known.is_some_and(|known| known.desired.is_some())
         }
         Query::Cell(show) => CellId::new(&show.id).is_ok_and(|id| facts.cells.contains_key(&id)),
+        Query::DomainUse(show) => Domain::new(&show.id).is_ok(),
         Query::Evaluation(show) => {
             let all = shown::evaluations(facts, &Filter::default(), Timestamp(0));
             all.iter().any(|row| row.evaluation.id.to_string() == show.id)
@@ -362,6 +369,27 @@ fn domains(facts: &Facts, filter: &Filter, seen: &[DomainRow], when: When) -> Ve
             }
         })
         .collect()
+}
+
+/// Use and quotas of a domain, counted record by record.
+fn domain_use(facts: &Facts, show: &Show) -> Option<DomainUseRow> {
+    let domain = Domain::new(&show.id).ok()?;
+    let of_process = |process: &Process| {
+        let desired = process.desired.as_ref()?;
+        let cells = process.cells.len() as u64;
+        Some(if desired.mode == Mode::Global { cells } else { u64::from(desired.instances) })
+    };
+    let processes = facts.processes.values().filter(|process| process.domain == domain);
+    let instances: Vec<u64> = processes.filter_map(of_process).collect();
+    let tasks = facts.tasks.values().filter(|task| task.domain == domain && task.state.is_some()).count();
+    let periodics = facts.periodics.values().filter_map(|known| known.desired.as_ref());
+    let periodics = periodics.filter(|desired| desired.domain == domain).count();
+    let templates = facts.parameterised.values().filter_map(|known| known.desired.as_ref());
+    let templates = templates.filter(|desired| desired.domain == domain).count();
+    let all = instances.len() + tasks + periodics + templates;
+    let used = Usage { instances: instances.iter().sum(), processes_and_tasks: all as u64 };
+    let (quotas, limited) = (facts.quotas.get(&domain).copied(), facts.quotas.contains_key(&domain));
+    Some(DomainUseRow { domain, used, quotas: quotas.unwrap_or_default(), limited })
 }
 
 /// The row of the cluster: what it is, who leads, and how much there is of everything.

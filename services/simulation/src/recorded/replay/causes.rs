@@ -228,9 +228,13 @@ impl Causes {
                 let ttl = |expires: Timestamp| {
                     u64::try_from(expires.since(decision.at).as_millis()).unwrap_or(u64::MAX)
                 };
-                let mut refreshed = events.map(|event| {
-                    let domain::Event::Refreshed { expires_at } = event;
-                    ClientCommand::DomainUpsert { domain: name.clone(), ttl_ms: expires_at.map(ttl) }
+                let mut refreshed = events.filter_map(|event| match event {
+                    domain::Event::Refreshed { expires_at } => {
+                        let ttl_ms = expires_at.map(ttl);
+                        Some(ClientCommand::DomainUpsert { domain: name.clone(), ttl_ms })
+                    }
+                    // No client asks for that.
+                    domain::Event::Limited { .. } => None,
                 });
                 refreshed.next_back()
             }
