@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use rustix::process::Signal;
+use support::clock::Clock;
 use support::containers;
 use support::postgres::Postgres;
 use support::server::NatsServer;
@@ -26,6 +27,9 @@ pub const READY: Duration = Duration::from_secs(300);
 const EMPTIED: Duration = Duration::from_secs(30);
 /// How many BBSs and how many auctioneers there are.
 const PER_ROLE: usize = 2;
+const BBSS: [&str; PER_ROLE] = ["bbs-1", "bbs-2"];
+/// The auctioneers.
+pub const AUCTIONEERS: [&str; PER_ROLE] = ["auctioneer-1", "auctioneer-2"];
 /// The size of each disk of its own, in MiB. The streams of a run have to fit.
 const DISK_MB: u64 = 768;
 /// What each cell has, in MiB: more than all that the load desires.
@@ -52,6 +56,8 @@ pub struct Cluster {
     binary: Binary,
     programs: BTreeMap<String, Program>,
     proxies: BTreeMap<String, Proxy>,
+    /// Wall clocks of the BBSs.
+    clocks: BTreeMap<String, Clock>,
     postgres: Postgres,
     servers: Vec<NatsServer>,
     disks: Vec<Disk>,
@@ -89,8 +95,14 @@ impl Cluster {
                 proxies.insert(format!("rep-c{cell}"), Proxy::before(&server.url).await?);
             }
         }
+        let mut clocks = BTreeMap::new();
+        for name in BBSS {
+            let clock = block_in_place(|| Clock::new(&folder.path().join("clocks").join(name)));
+            clocks.insert(name.to_owned(), clock.map_err(Failed::at("a clock"))?);
+        }
         let (binaries, programs) = (BTreeMap::new(), BTreeMap::new());
-        let cluster = Self { shape, binaries, binary, programs, proxies, postgres, servers, disks, folder };
+        let cluster =
+            Self { shape, binaries, binary, programs, proxies, clocks, postgres, servers, disks, folder };
         if shape.past > 0 {
             cluster.import().await?;
         } else {
@@ -126,8 +138,8 @@ impl Cluster {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let cells = (1..=self.shape.cells).map(|cell| format!("rep-c{cell}"));
-        let others = ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "projector-1"].map(str::to_owned);
-        others.into_iter().chain(cells).collect()
+        let others = BBSS.into_iter().chain(AUCTIONEERS).chain(["projector-1"]);
+        others.map(str::to_owned).chain(cells).collect()
     }
 
     /// Starts all services that don't run.
@@ -166,7 +178,9 @@ impl Cluster {
         let url = self.proxies.get(name).map_or_else(|| self.url(), |proxy| proxy.url.clone());
         let log = self.log(name);
         let binary = self.binaries.get(name).unwrap_or(&self.binary);
-        let program = binary.start(name, &url, &args, &log)?;
+        let variables = self.clocks.get(name).map(Clock::variables);
+        let program =
+            binary.start(name, &url, &args, variables.as_ref().map_or(&[], <[_; 2]>::as_slice), &log)?;
         self.programs.insert(name.to_owned(), program);
         Ok(())
     }
@@ -276,6 +290,14 @@ impl Cluster {
     /// There are fewer.
     pub fn server(&mut self, node: usize) -> Result<&mut NatsServer> {
         self.servers.get_mut(node).ok_or_else(|| Failed(format!("there is no server {node}")))
+    }
+
+    /// The wall clock of a BBS.
+    ///
+    /// # Errors
+    /// The name is not that of a BBS.
+    pub fn clock(&self, name: &str) -> Result<&Clock> {
+        self.clocks.get(name).ok_or_else(|| Failed(format!("{name} has no clock of its own")))
     }
 
     /// The disk of a server.

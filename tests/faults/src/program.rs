@@ -62,15 +62,23 @@ impl Binary {
         Err(Failed(format!("muster {line}: {}\n{}{}", ran.status, text(&ran.stdout), text(&ran.stderr))))
     }
 
-    /// Starts a service; all that it says goes to a file, behind what is there.
+    /// Starts a service with more environment variables. Its output is appended to a file.
     ///
     /// # Errors
     /// It doesn't start.
-    pub fn start(&self, name: &str, url: &str, args: &[&str], log: &Path) -> Result<Program> {
+    pub fn start(
+        &self,
+        name: &str,
+        url: &str,
+        args: &[&str],
+        variables: &[(&str, &str)],
+        log: &Path,
+    ) -> Result<Program> {
         let opened = File::options().create(true).append(true).open(log);
         let out = opened.map_err(Failed::at(log.display()))?;
         let err = out.try_clone().map_err(Failed::at(log.display()))?;
         let mut command = self.command(url, args);
+        command.envs(variables.iter().copied());
         let child = command.stdout(Stdio::from(out)).stderr(Stdio::from(err)).spawn();
         let child = child.map_err(Failed::at(self.0.display()))?;
         Ok(Program { name: name.to_owned(), child })

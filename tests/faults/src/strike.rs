@@ -1,16 +1,18 @@
 //! Faults as they are done: each returns when it is undone.
 
+use std::fs;
 use std::time::Duration;
 
+use async_nats::jetstream::stream::Config;
 use rustix::process::Signal;
 use schemas::cluster::Role;
 use support::containers;
 use tokio::task::block_in_place;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::asker::Asker;
 use crate::check::shim_of;
-use crate::cluster::{Cluster, READY};
+use crate::cluster::{AUCTIONEERS, Cluster, READY};
 use crate::failed::{Failed, Result, so, until};
 use crate::fault::Fault;
 use crate::ledger::Ledger;
@@ -24,6 +26,10 @@ const HELD: Duration = Duration::from_secs(40);
 const LOST: Duration = Duration::from_secs(20);
 /// How long nobody must be answered before a full disk has made itself felt.
 const FELT: Duration = Duration::from_secs(10);
+/// Seconds by which a clock is set ahead.
+const HOUR: i64 = 3_600;
+/// Stream of the log.
+const STREAM: &str = "MUSTER";
 /// How many entries those who are stopped have to catch up with.
 const BEHIND: u64 = 1_000;
 /// How many of them are asked for at once.
@@ -62,17 +68,23 @@ impl Striker<'_> {
             }
             Fault::KillProjector => self.kill("projector-1").await,
             Fault::KillShim => self.kill_shim().await,
-            Fault::KillNats => self.lose_nodes(1, Duration::ZERO).await,
+            Fault::KillNats => self.lose_nodes(1, fault, Duration::ZERO).await,
             Fault::KillPostgres => self.kill_postgres().await,
-            Fault::PauseBbsLeader => self.pause_leader(Role::Bbs).await,
-            Fault::PauseAuctioneerLeader => self.pause_leader(Role::Auctioneer).await,
+            Fault::PauseBbsLeader => self.pause_leader(Role::Bbs, fault).await,
+            Fault::PauseAuctioneerLeader => self.pause_leader(Role::Auctioneer, fault).await,
             Fault::PauseRep => {
                 let rep = self.any_rep();
-                self.pause(&rep).await
+                self.pause(&[&rep], fault, HELD).await
             }
-            Fault::CutRep => self.cut(Network::Silent).await,
-            Fault::TearRep => self.cut(Network::Refusing).await,
-            Fault::FillDisk => self.fill_disk().await,
+            Fault::CutRep => self.cut(Network::Silent, fault).await,
+            Fault::TearRep => self.cut(Network::Refusing, fault).await,
+            Fault::StopBbsLeader => self.stop_leader(Role::Bbs).await,
+            Fault::StopAuctioneerLeader => self.stop_leader(Role::Auctioneer).await,
+            Fault::PauseAuctioneers => self.pause(&AUCTIONEERS, fault, Duration::ZERO).await,
+            Fault::ShiftClock => self.shift_clock(fault).await,
+            Fault::BreakCell => self.break_cell(fault).await,
+            Fault::FillLog => self.fill_log(fault).await,
+            Fault::FillDisk => self.fill_disk(fault).await,
             Fault::CutPower => self.cut_power(self.cluster.shape().nodes).await,
             Fault::CutPowerOfOne => self.cut_power(1).await,
             Fault::HalfBehind => self.half_behind().await,
@@ -84,8 +96,8 @@ impl Striker<'_> {
                 self.one_by_one(Some(&earlier)).await?;
                 self.one_by_one(None).await
             }
-            Fault::LoseOneNode => self.lose_nodes(1, LOST).await,
-            Fault::LoseTwoNodes => self.lose_nodes(2, LOST).await,
+            Fault::LoseOneNode => self.lose_nodes(1, fault, LOST).await,
+            Fault::LoseTwoNodes => self.lose_nodes(2, fault, LOST).await,
         }
     }
 
@@ -134,42 +146,104 @@ impl Striker<'_> {
         .await
     }
 
-    async fn pause_leader(&mut self, role: Role) -> Result<()> {
-        let name = self.cluster.find(self.asker, role, true).await?;
-        self.pause(&name).await
-    }
-
-    async fn pause(&mut self, name: &str) -> Result<()> {
-        self.cluster.signal(name, Signal::STOP)?;
-        sleep(HELD).await;
-        self.cluster.signal(name, Signal::CONT)
-    }
-
-    async fn cut(&mut self, network: Network) -> Result<()> {
-        let rep = self.any_rep();
-        self.cluster.network(&rep)?.set(network);
-        sleep(HELD).await;
-        self.cluster.network(&rep)?.set(Network::Whole);
+    /// Waits for `time`, and until the status shows what it must show during a fault.
+    async fn hold(&self, fault: Fault, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        if let Some(code) = fault.row().status {
+            self.cluster.shows(self.asker, code, true).await?;
+        }
+        sleep_until(end).await;
         Ok(())
     }
 
+    /// Stops a leader as its supervisor does, and starts it again.
+    async fn stop_leader(&mut self, role: Role) -> Result<()> {
+        let name = self.cluster.find(self.asker, role, true).await?;
+        self.cluster.stop(&name).await?;
+        self.cluster.start(&name)
+    }
+
+    async fn pause_leader(&mut self, role: Role, fault: Fault) -> Result<()> {
+        let name = self.cluster.find(self.asker, role, true).await?;
+        self.pause(&[&name], fault, HELD).await
+    }
+
+    async fn pause(&mut self, names: &[&str], fault: Fault, time: Duration) -> Result<()> {
+        names.iter().try_for_each(|name| self.cluster.signal(name, Signal::STOP))?;
+        let held = self.hold(fault, time).await;
+        names.iter().try_for_each(|name| self.cluster.signal(name, Signal::CONT))?;
+        held
+    }
+
+    async fn cut(&mut self, network: Network, fault: Fault) -> Result<()> {
+        let rep = self.any_rep();
+        self.cluster.network(&rep)?.set(network);
+        let held = self.hold(fault, HELD).await;
+        self.cluster.network(&rep)?.set(Network::Whole);
+        held
+    }
+
+    /// Sets the clock of the leading BBS an hour ahead, waits until another one leads, and sets it right.
+    async fn shift_clock(&mut self, fault: Fault) -> Result<()> {
+        let leader = self.cluster.find(self.asker, Role::Bbs, true).await?;
+        self.cluster.clock(&leader)?.set(HOUR).map_err(Failed::at("the clock"))?;
+        until(READY, "another BBS leads", async || {
+            let leads = self.cluster.find(self.asker, Role::Bbs, true).await?;
+            so(leads != leader, || format!("{leads} leads"))
+        })
+        .await?;
+        self.hold(fault, Duration::ZERO).await?;
+        self.cluster.clock(&leader)?.set(0).map_err(Failed::at("the clock"))
+    }
+
+    /// Moves the folder of a cell's containers away until the status shows that the cell is unhealthy.
+    async fn break_cell(&mut self, fault: Fault) -> Result<()> {
+        let rep = self.any_rep();
+        let data = self.cluster.folder().join(rep);
+        let (folder, away) = (data.join("containers"), data.join("away"));
+        fs::rename(&folder, &away).map_err(Failed::at(folder.display()))?;
+        let held = self.hold(fault, Duration::ZERO).await;
+        fs::rename(&away, &folder).map_err(Failed::at(away.display()))?;
+        held
+    }
+
+    /// Limits the stream of the log to its present size until the status shows that the log takes no entries.
+    async fn fill_log(&mut self, fault: Fault) -> Result<()> {
+        self.limit_log(true).await?;
+        let held = self.hold(fault, Duration::ZERO).await;
+        self.limit_log(false).await?;
+        held
+    }
+
+    async fn limit_log(&self, full: bool) -> Result<()> {
+        let client = async_nats::connect(self.cluster.url()).await.map_err(Failed::at("nats"))?;
+        let context = async_nats::jetstream::new(client);
+        let stream = context.get_stream(STREAM).await.map_err(Failed::at(STREAM))?;
+        let info = stream.get_info().await.map_err(Failed::at(STREAM))?;
+        let size = i64::try_from(info.state.bytes).map_err(Failed::at(STREAM))?;
+        let config = Config { max_bytes: if full { size } else { -1 }, ..info.config };
+        context.update_stream(config).await.map(drop).map_err(Failed::at(STREAM))
+    }
+
     /// Fills the disk of the first node, and waits until commands feel it.
-    async fn fill_disk(&mut self) -> Result<()> {
+    async fn fill_disk(&mut self, fault: Fault) -> Result<()> {
         let mut answered = self.ledger.acknowledged();
-        let mut quiet = tokio::time::Instant::now();
+        let mut quiet = Instant::now();
         until(READY, "a full disk is felt", async || {
             // Whatever the server gives up meanwhile is taken, too.
             block_in_place(|| self.cluster.disk(0)?.fill())?;
             let now = self.ledger.acknowledged();
             if now > answered {
-                (answered, quiet) = (now, tokio::time::Instant::now());
+                (answered, quiet) = (now, Instant::now());
             }
             so(quiet.elapsed() >= FELT, || format!("{now} commands were acknowledged"))
         })
         .await?;
+        let held = self.hold(fault, Duration::ZERO).await;
         self.cluster.disk(0)?.free()?;
+        held?;
         // A server whose disk was full has given up its streams until it starts again.
-        self.lose_nodes(1, Duration::ZERO).await
+        self.lose_nodes(1, Fault::KillNats, Duration::ZERO).await
     }
 
     /// Cuts the power of so many nodes, the first among them; what they hadn't synced is lost.
@@ -185,11 +259,11 @@ impl Striker<'_> {
     }
 
     /// Kills so many servers, and starts them again some time later.
-    async fn lose_nodes(&mut self, nodes: usize, later: Duration) -> Result<()> {
+    async fn lose_nodes(&mut self, nodes: usize, fault: Fault, time: Duration) -> Result<()> {
         for node in 0..nodes {
             self.cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
         }
-        sleep(later).await;
+        self.hold(fault, time).await?;
         self.restart_nodes(nodes).await
     }
 

@@ -1,12 +1,8 @@
 //! Clocks that are set: of the BBS that leads, of the only BBS, of the one machine of `muster dev`.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::process::Command;
-
 use schemas::Timestamp;
 use serde_json::Value;
+use support::clock::Clock;
 
 use crate::dev::{Dev, sleeper};
 use crate::support::place::so;
@@ -15,36 +11,6 @@ use crate::support::{Cluster, Muster, Place, eventually};
 const HOUR: i64 = 3_600;
 /// Nanoseconds by which no decision may be ahead of the clock: those 5 s that clocks may differ, and a little more.
 const AHEAD: u64 = 6_000_000_000;
-
-/// The clock of programs that are started with its variables.
-struct Clock {
-    file: File,
-    path: PathBuf,
-    library: PathBuf,
-}
-
-impl Clock {
-    fn new(place: &Place) -> Self {
-        let (path, library) = (place.path().join("clock"), place.path().join("clock_shift.so"));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/integration/support/clock_shift.c");
-        let built =
-            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
-        assert!(built.unwrap().success(), "{source} is not built");
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path).unwrap();
-        let clock = Self { file, path, library };
-        clock.set(0);
-        clock
-    }
-
-    /// Sets it so many seconds ahead of the right time.
-    fn set(&self, ahead: i64) {
-        self.file.write_all_at(&ahead.to_ne_bytes(), 0).unwrap();
-    }
-
-    fn variables(&self) -> [(&'static str, &str); 2] {
-        [("LD_PRELOAD", self.library.to_str().unwrap()), ("CLOCK_SHIFT", self.path.to_str().unwrap())]
-    }
-}
 
 /// Everything that has a time, done at once: nothing is refused because of a clock.
 fn works(muster: &Muster, place: &Place, count: u32) {
@@ -84,7 +50,7 @@ fn log_is_not_ahead(cluster: &Cluster) {
 #[test]
 fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
     let mut cluster = Cluster::empty();
-    let clock = Clock::new(&cluster.place);
+    let clock = Clock::new(cluster.place.path()).unwrap();
     cluster.spawn_with("bbs-1", &["bbs"], &clock.variables());
     cluster.add("auctioneer-1");
     cluster.add("rep-c1");
@@ -97,11 +63,11 @@ fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
         so(row["services"]["clocks"]["compared"].as_u64() >= Some(4), || row.to_string())
     });
     // Nobody else can lead.
-    clock.set(HOUR);
+    clock.set(HOUR).unwrap();
     works(&muster, &cluster.place, 2);
     status(&muster, Some("s ahead of the median of 4 clocks"));
     log_is_not_ahead(&cluster);
-    clock.set(0);
+    clock.set(0).unwrap();
     works(&muster, &cluster.place, 3);
     status(&muster, None);
     // Another BBS takes over from one whose clock is off.
@@ -110,14 +76,14 @@ fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
         let row = muster.try_json("cluster show")?;
         so(row["services"]["clocks"]["compared"].as_u64() >= Some(5), || row.to_string())
     });
-    clock.set(-HOUR);
+    clock.set(-HOUR).unwrap();
     eventually("the other BBS leads", || {
         let leader = cluster.leader("bbs");
         so(leader == "bbs-2", || leader)
     });
     status(&muster, Some("s behind the median of 5 clocks"));
     works(&muster, &cluster.place, 1);
-    clock.set(0);
+    clock.set(0).unwrap();
     status(&muster, None);
     log_is_not_ahead(&cluster);
     cluster.settles(&[("web", 1)]);
@@ -126,16 +92,16 @@ fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
 #[test]
 fn local_cluster_works_after_its_clock_was_ahead_and_says_that_its_log_is() {
     let place = Place::new();
-    let clock = Clock::new(&place);
+    let clock = Clock::new(place.path()).unwrap();
     let file = place.file("web.toml", sleeper("web", 1));
     let dev = Dev::start_with(&place, &[file.to_str().unwrap()], &clock.variables());
-    clock.set(24 * HOUR);
+    clock.set(24 * HOUR).unwrap();
     eventually("the log follows the only clock that there is", || {
         dev.muster.ok("domain refresh shop --ttl 1h");
         let row = dev.muster.try_json("cluster show")?;
         so(row["services"]["clocks"]["off"].as_array().is_some_and(Vec::is_empty), || row.to_string())
     });
-    clock.set(0);
+    clock.set(0).unwrap();
     works(&dev.muster, &place, 2);
     status(&dev.muster, Some("ahead of the clocks"));
     works(&dev.muster, &place, 1);

@@ -1,7 +1,7 @@
 //! What is seen of a cluster: who is there, who leads, what services say.
 
 use schemas::cluster::Role;
-use schemas::query::{CellState, ClusterRow};
+use schemas::query::{CellState, ClusterRow, FindingCode};
 use serde_json::Value;
 
 use super::{Cluster, PER_ROLE, READY};
@@ -34,6 +34,19 @@ impl Cluster {
             let pids: Vec<_> = services.filter_map(|row| i32::try_from(row.program.pid).ok()).collect();
             let found = self.programs.iter().find(|(_, program)| pids.contains(&program.pid()));
             found.map(|(name, _)| name.clone()).ok_or_else(|| Failed(format!("{:?}", row.services)))
+        })
+        .await
+    }
+
+    /// Waits until the status shows a finding, or no longer does.
+    ///
+    /// # Errors
+    /// That does not happen.
+    pub async fn shows(&self, asker: &Asker, code: FindingCode, expected: bool) -> Result<()> {
+        until(READY, &format!("the status shows {code:?}: {expected}"), async || {
+            let row = asker.questions().status().await.map_err(Failed::at("status"))?.row;
+            let shown = row.findings.iter().any(|finding| finding.code == code);
+            so(shown == expected, || format!("{:?}", row.findings))
         })
         .await
     }
