@@ -88,7 +88,7 @@ impl Page {
         let mut wrong = BTreeMap::new();
         let sources = self.sources();
         if sources.is_empty() {
-            wrong.insert("program".to_owned(), vec!["it is starting".to_owned()]);
+            wrong.insert("program".to_owned(), vec!["it is starting, or waits for the log".to_owned()]);
         }
         for source in sources {
             let lacks = source.lacks().await;

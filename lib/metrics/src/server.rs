@@ -60,6 +60,7 @@ pub async fn serve(page: Page, address: SocketAddr) -> Result<SocketAddr, BindEr
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
+        .fallback((StatusCode::NOT_FOUND, "not found: expected /metrics, /livez or /readyz\n"))
         .with_state(page);
     tokio::spawn(accept(listener, routes));
     Ok(bound)

@@ -140,7 +140,7 @@ async fn probes_say_what_is_wrong() {
     let (ok, unavailable) = ("HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable");
     let is = |status: &str, body: &str| (status.to_owned(), format!("{body}\n"));
     assert_eq!(get(address, "/livez").await, is(ok, r#"{"live":true}"#));
-    let starting = r#"{"ready":false,"wrong":{"program":["it is starting"]}}"#;
+    let starting = r#"{"ready":false,"wrong":{"program":["it is starting, or waits for the log"]}}"#;
     assert_eq!(get(address, "/readyz").await, is(unavailable, starting));
     let rep = Told::by(Service::Rep, Some("c1"), vec![]);
     page.add(rep.clone());
@@ -151,7 +151,8 @@ async fn probes_say_what_is_wrong() {
     assert_eq!(get(address, "/livez").await, is(unavailable, &wrong.replace("ready", "live")));
     let (status, body) = get(address, "/metrics").await;
     assert!(status == ok && body.contains("muster_ready{service=\"rep\",cell=\"c1\"} 0"), "{body}");
-    assert!(get(address, "/").await.0.ends_with("404 Not Found"));
+    let (status, body) = get(address, "/").await;
+    assert!(status.ends_with("404 Not Found") && body.contains("expected /metrics"), "{status} {body}");
 }
 
 #[tokio::test]

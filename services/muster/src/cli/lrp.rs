@@ -304,7 +304,8 @@ impl<'a> Session<'a> {
             client::check_mode(&lrp, row.mode).map_err(|error| doing(error.into()))?;
         }
         let lrp = client.sealed_lrp(lrp).await.map_err(|error| doing(error.into()))?;
-        let id = own_definition_id(&lrp);
+        let is_named = fields.contains("definition_id");
+        let id = if is_named { lrp.definition_id.clone() } else { own_definition_id(&lrp) };
         let deployed = client.deploy_lrp(guid.clone(), update, id, lrp.definition).await;
         let done = deployed.map_err(|error| doing(error.into()))?;
         let made = self.what_was_made(guid.clone(), done).await.map_err(doing)?;

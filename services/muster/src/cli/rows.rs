@@ -144,7 +144,7 @@ pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
         ("replaced", format!("{} of {}", rollout.replaced, rollout.total)),
         ("in replacement", indices(&rollout.in_replacement)),
         ("indices given up", indices(&rollout.stalled)),
-        ("failed", indices(&rollout.failed)),
+        ("indices failed", indices(&rollout.failed)),
         ("began", ago(rollout.started_at)),
         ("since", ago(rollout.since)),
         ("waits", waits.clone().unwrap_or_default()),

@@ -212,7 +212,7 @@ fn a_rollout_is_shown() {
          back to           web\n\
          replaced          1 of 2\n\
          indices given up  0\n\
-         failed            0\n\
+         indices failed    0\n\
          began             1970-01-01T02:45:10.000Z (90s ago)\n\
          since             1970-01-01T02:45:40.000Z (60s ago)\n\
          waits             paused: 1 of 2 failed, the last at index 0: Exited with status 1 (resume or roll back)"
