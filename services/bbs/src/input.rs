@@ -126,7 +126,6 @@ pub enum NotAppended {
 
 /// What can be asked of a BBS that changes something.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "clients ask most, and few questions wait at once")]
 pub enum Ask {
     /// By a client of a domain.
     Client {

@@ -24,11 +24,13 @@ use simulation::{Outcome, Plan, run, run_plan, run_told};
 const USUAL: Range<u64> = 0..400;
 /// Seeds that show what one in some hundreds does: that convergence stops what nobody desires.
 const RARE: [u64; 1] = [976];
-/// What seeds do too seldom: a client withdraws a dispatch while it waits for its turn.
+/// Plan for what few seeds do: dispatches that wait are withdrawn by a client, and with their template.
 const WITHDRAWN: &str = "at 3s desire parameterised mill limit=1 run=8s\n\
                          at 4s dispatch mill\n\
                          at 5s dispatch mill\n\
-                         at 6s withdraw mill 3\n";
+                         at 6s withdraw mill 3\n\
+                         at 7s dispatch mill\n\
+                         at 8s remove parameterised mill\n";
 
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("MUSTER_SEEDS") else { return USUAL };
@@ -90,7 +92,9 @@ fn everything_interesting_happens() {
     }
     let withdrawn = run_plan(&WITHDRAWN.parse().expect("a plan"));
     assert_eq!(withdrawn.broken, []);
-    assert!(withdrawn.coverage.count(Situation::DispatchWithdrawn) > 0);
+    for situation in [Situation::DispatchWithdrawn, Situation::DispatchGivenUp] {
+        assert!(withdrawn.coverage.count(situation) > 0, "never seen: {}", situation.words());
+    }
     coverage.add(&withdrawn.coverage);
     let missing: Vec<&str> = coverage.missing().map(Situation::words).collect();
     assert!(missing.is_empty() || seeds() != USUAL, "never seen: {}", missing.join("; "));

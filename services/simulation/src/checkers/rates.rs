@@ -51,16 +51,16 @@ impl Kind {
             Self::SelfTest => 14,
             // Every 5 s, and at once when something changes.
             Self::Stop | Self::Order | Self::Container | Self::Callback => 12,
-            // Five rounds of an auction, and again whenever the only cell that may take it changes.
-            Self::Perform => 30,
             // Every second, and at once.
             Self::Outcome | Self::Report => 20,
             // Every 600 ms.
             Self::Beat => 25,
             // Every 300 ms or so while nobody answers.
             Self::Campaign => 30,
-            // Every 5 s, and 200 ms after a change; where much starts and ends, something changes all the time.
-            Self::Heartbeat | Self::Records | Self::List => 60,
+            // Every 5 s, and 200 ms after a change; where much starts and ends, something changes all the time. Each heartbeat
+            // about room has a cell offered work again that waits, also if it refused that: while the log takes no entries,
+            // nothing else limits this.
+            Self::Heartbeat | Self::Records | Self::List | Self::Perform => 60,
             // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
             Self::Read => 100,
             // As much as clients, reps and auctioneers have to say.
