@@ -13,7 +13,7 @@ use faults::report::Report;
 use faults::run::Run;
 
 /// What happens, in this order.
-const FAULTS: [Fault; 7] = [
+const FAULTS: [Fault; 11] = [
     Fault::KillBbsLeader,
     Fault::KillRep,
     Fault::KillAuctioneerLeader,
@@ -21,6 +21,10 @@ const FAULTS: [Fault; 7] = [
     Fault::KillShim,
     Fault::KillProjector,
     Fault::KillPostgres,
+    Fault::StopBbsLeader,
+    Fault::PauseAuctioneers,
+    Fault::ShiftClock,
+    Fault::FillLog,
 ];
 const SEED: u64 = 1;
 
