@@ -471,8 +471,22 @@ impl Index {
         }
     }
 
+    /// Replaces the part of one process or task in the usage of its domain.
+    pub(crate) fn change_usage(&mut self, before: Option<(Domain, Usage)>, after: Option<(&Domain, Usage)>) {
+        let same = before.as_ref().map(|(domain, used)| (domain, *used)) == after;
+        if same {
+            return;
+        }
+        if let Some((domain, used)) = before {
+            self.remove_usage(&domain, used);
+        }
+        if let Some((domain, used)) = after {
+            self.add_usage(domain, used);
+        }
+    }
+
     /// Subtracts from the usage of a domain.
-    pub(crate) fn remove_usage(&mut self, domain: &Domain, used: Usage) {
+    fn remove_usage(&mut self, domain: &Domain, used: Usage) {
         let Some(known) = self.usage.get(domain).copied() else { return };
         let left = known.minus(used);
         if left.is_empty() {

@@ -87,7 +87,7 @@ pub(crate) type Tell<'a> = &'a mut dyn FnMut(Told<'_>);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
     pub(crate) position: Position,
-    pub(crate) cluster: Option<Cluster>,
+    pub(crate) cluster: Option<Arc<Cluster>>,
     pub(crate) last: BTreeMap<Subject, (Position, Timestamp)>,
     /// What pictures show is in maps that share what didn't change: a clone of one costs next to nothing, and folding on
     /// copies only what it changes.
@@ -155,8 +155,8 @@ impl World {
 
     /// The cluster; none before it is founded.
     #[must_use]
-    pub const fn cluster(&self) -> Option<&Cluster> {
-        self.cluster.as_ref()
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_deref()
     }
 
     /// Shows every cell that has an ordinal, in order of that.
@@ -178,8 +178,9 @@ impl World {
     /// Whether a cell that is known has no ordinal, or one that is forgotten has one.
     #[must_use]
     pub fn lacks_ordinals(&self) -> bool {
-        let known: BTreeSet<&CellId> = self.cells.keys().collect();
-        self.cluster.as_ref().is_some_and(|cluster| !cluster::decide_ordinals(cluster, &known).is_empty())
+        let Some(cluster) = self.cluster() else { return false };
+        let is_gone = |id: &CellId| !self.cells.contains_key(id);
+        cluster.ordinals.len() != self.cells.len() || cluster.ordinals.values().any(is_gone)
     }
 
     /// The global processes, in order.
@@ -523,8 +524,7 @@ impl World {
         if decision.events.iter().any(brings_policies) {
             self.shared.policies(process);
         }
-        self.index.remove_usage(&left, used);
-        self.index.add_usage(&process.domain, used_by_process(process));
+        self.index.change_usage(Some((left, used)), Some((&process.domain, used_by_process(process))));
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
@@ -546,8 +546,8 @@ impl World {
         let whole = old.as_ref().map(Whole::of_task).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
-            self.index.remove_usage(&old.domain, used_by(old.state.is_some()));
         }
+        let used = old.as_ref().map(|old| (old.domain.clone(), used_by(old.state.is_some())));
         if let Some(ended) = ended::task(old.as_ref(), &decision.events, &decision.stamp()) {
             tell(Told::TaskEnded { ended: &ended });
             self.history.task_ended(self.position, ended);
@@ -555,12 +555,14 @@ impl World {
         // The name that the sets hold already, so that its text is there once.
         let known = old.as_ref().map(|old| old.guid.clone());
         let guid = &known.unwrap_or_else(|| guid.clone());
-        let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };
+        let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else {
+            return self.index.change_usage(used, None);
+        };
         task.guid = guid.clone();
         task.version = decision.version;
         task.last_decision = self.position;
         self.shared.enter(&mut task.domain);
-        self.index.add_usage(&task.domain, used_by(task.state.is_some()));
+        self.index.change_usage(used, Some((&task.domain, used_by(task.state.is_some()))));
         if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
             self.shared.task_definition(&mut task);
         }
@@ -578,15 +580,17 @@ impl World {
         let whole = old.as_ref().map(Whole::of_periodic).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
-            self.index.remove_usage(&old.domain, used_by(!old.is_gone()));
         }
+        let used = old.as_ref().map(|old| (old.domain.clone(), used_by(!old.is_gone())));
         let events = decision.events.iter().filter_map(Event::as_periodic);
-        let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else { return };
+        let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else {
+            return self.index.change_usage(used, None);
+        };
         periodic.guid = guid.clone();
         periodic.version = decision.version;
         periodic.last_decision = self.position;
         self.shared.enter(&mut periodic.domain);
-        self.index.add_usage(&periodic.domain, used_by(!periodic.is_gone()));
+        self.index.change_usage(used, Some((&periodic.domain, used_by(!periodic.is_gone()))));
         let subject = || Subject::of_periodic(guid, shards);
         let after = Whole::of_periodic(&periodic);
         self.index.change_whole(subject, || Due::Periodic(guid.clone()), whole, after);
@@ -599,15 +603,17 @@ impl World {
         let whole = old.as_ref().map(Whole::of_parameterised).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
-            self.index.remove_usage(&old.domain, used_by(!old.is_gone()));
         }
+        let used = old.as_ref().map(|old| (old.domain.clone(), used_by(!old.is_gone())));
         let events = decision.events.iter().filter_map(Event::as_parameterised);
-        let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else { return };
+        let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else {
+            return self.index.change_usage(used, None);
+        };
         known.guid = guid.clone();
         known.version = decision.version;
         known.last_decision = self.position;
         self.shared.enter(&mut known.domain);
-        self.index.add_usage(&known.domain, used_by(!known.is_gone()));
+        self.index.change_usage(used, Some((&known.domain, used_by(!known.is_gone()))));
         let subject = || Subject::of_parameterised(guid, shards);
         let after = Whole::of_parameterised(&known);
         self.index.change_whole(subject, || Due::Parameterised(guid.clone()), whole, after);
@@ -643,7 +649,8 @@ impl World {
     fn fold_cluster(&mut self, decision: &Decision) {
         let shards = self.shards();
         let events = decision.events.iter().filter_map(Event::as_cluster);
-        self.cluster = cluster::fold(self.cluster.take(), events, &decision.stamp(), decision.version);
+        let known = self.cluster.take().map(Arc::unwrap_or_clone);
+        self.cluster = cluster::fold(known, events, &decision.stamp(), decision.version).map(Arc::new);
         if self.shards() != shards {
             self.index.deal_anew(self.shards());
         }
