@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::sync::Arc;
 use std::thread;
 
 use schemas::cell::Cell;
@@ -211,7 +212,7 @@ impl World {
             found_by_convergence,
             forgotten,
         } = read(&mut &*part.items)?;
-        let history = History::restored(history);
+        let (cluster, history) = (cluster.map(Arc::new), History::restored(history));
         let mut world =
             Self { position, cluster, former, history, found_by_convergence, forgotten, ..Self::new() };
         world.domains = domains.into_iter().collect();
@@ -228,7 +229,7 @@ impl World {
     fn small(&self) -> Small {
         let last = self.last.iter();
         Small {
-            cluster: self.cluster.clone(),
+            cluster: self.cluster().cloned(),
             last: last.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
             domains: self.domains.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),
             limited: self.limited.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),

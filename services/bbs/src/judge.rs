@@ -54,6 +54,7 @@ pub(crate) struct Batch<'a> {
     growth: Growth,
     /// Growth of domains by entries in flight, which the World does not hold yet.
     flying: &'a Growth,
+    /// The cluster, if a decision of the batch changed it.
     cluster: Option<cluster::Cluster>,
     /// The last version on a subject that holds one aggregate: a domain, a cell, the cluster.
     only: u64,
@@ -100,7 +101,7 @@ pub(crate) fn judge<'a>(
         limited: BTreeMap::new(),
         growth: Growth::default(),
         flying,
-        cluster: world.cluster().cloned(),
+        cluster: None,
         only: end.version,
         decisions: vec![],
         json: vec![],
@@ -271,7 +272,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
             AggregateCommand::Limit(order) => self.limited(&order.domain).map(|limited| &limited.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
-            AggregateCommand::Preemption(_) => self.cluster.as_ref().map(|cluster| &cluster.requests),
+            AggregateCommand::Preemption(_) => self.cluster().map(|cluster| &cluster.requests),
             AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
@@ -281,6 +282,10 @@ impl Batch<'_> {
         };
         let request = Identity { actor: queued.actor.clone(), id, digest: queued.digest.clone() };
         requests.map_or(Ok(None), |requests| requests.answer(&request))
+    }
+
+    fn cluster(&self) -> Option<&cluster::Cluster> {
+        self.cluster.as_ref().or_else(|| self.world.cluster())
     }
 
     fn domain(&self, domain: &Domain) -> Option<&Freshness> {
@@ -367,7 +372,7 @@ impl Batch<'_> {
             }
             AggregateCommand::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
             AggregateCommand::Preemption(on) => {
-                let event = cluster::decide_preemption(self.cluster.as_ref(), *on)?;
+                let event = cluster::decide_preemption(self.cluster(), *on)?;
                 Ok(event.into_iter().map(Event::Cluster).collect())
             }
             AggregateCommand::Limit(order) => {
@@ -381,7 +386,7 @@ impl Batch<'_> {
 
     fn number(&self) -> Vec<Event> {
         let cells = self.world.cells().map(|(id, _)| id).collect();
-        let events = self.cluster.as_ref().map(|cluster| cluster::decide_ordinals(cluster, &cells));
+        let events = self.cluster().map(|cluster| cluster::decide_ordinals(cluster, &cells));
         events.into_iter().flatten().map(Event::Cluster).collect()
     }
 
@@ -392,7 +397,7 @@ impl Batch<'_> {
         term: u64,
         found: Option<(schemas::names::ClusterId, u16)>,
     ) -> Result<Vec<Event>, Refusal> {
-        match (&self.cluster, found) {
+        match (self.cluster(), found) {
             (Some(cluster), _) => {
                 cluster::decide_election(cluster, role, id, term).map(|event| vec![Event::Cluster(event)])
             }
@@ -602,7 +607,7 @@ impl Batch<'_> {
             }
             Aggregate::Cluster => {
                 let events = decision.events.iter().filter_map(Event::as_cluster);
-                self.cluster = cluster::fold(self.cluster.take(), events, &stamp, decision.version);
+                self.cluster = cluster::fold(self.cluster().cloned(), events, &stamp, decision.version);
                 self.only = decision.version;
             }
             Aggregate::Domain(domain) => {

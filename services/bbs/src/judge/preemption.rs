@@ -16,7 +16,7 @@ impl Batch<'_> {
     /// `ResourceConflict` if preemption is off, `Unavailable` if the log is not known as far as the auctioneer knew it,
     /// `StaleRecord` if the work doesn't wait so any more.
     pub(super) fn preempts(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
-        if !self.cluster.as_ref().is_some_and(|cluster| cluster.preemption) {
+        if !self.cluster().is_some_and(|cluster| cluster.preemption) {
             let why = "preemption is switched off: muster cluster preemption on";
             return Err(Refusal::new(Code::ResourceConflict, why));
         }

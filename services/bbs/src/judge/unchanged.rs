@@ -78,8 +78,7 @@ impl Batch<'_> {
                 (format!("cell {id}"), self.cells.contains_key(id), Some(self.last_on(command)))
             }
             AggregateCommand::Preemption(_) => {
-                let decided = self.cluster.as_ref() != self.world.cluster();
-                ("the cluster".to_owned(), decided, Some(self.last_on(command)))
+                ("the cluster".to_owned(), self.cluster.is_some(), Some(self.last_on(command)))
             }
             AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
