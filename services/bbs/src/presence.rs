@@ -4,7 +4,7 @@
 //! disconnected or not leading counts for no cell. If more than half of the cells, and at least two, fall silent
 //! together, that is probably the network: it is believed only after another minute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::Timestamp;
@@ -40,10 +40,49 @@ const REMEMBERED: Duration = Duration::from_mins(10);
 pub struct Presence {
     settings: Settings,
     watches: BTreeMap<CellId, Watch>,
+    silences: Silences,
     looked_at: Timestamp,
     /// How many cells were told to be missing together, while most are.
     mass_loss: Option<usize>,
     is_disconnected: bool,
+}
+
+/// Index of the present cells by their silence, so that a heartbeat costs the same however many cells there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Silences {
+    /// Cells that are not probed, by the time of their last sign of life.
+    quiet: BTreeSet<(Timestamp, CellId)>,
+    /// Number of cells that are probed, or did not answer.
+    probed: usize,
+}
+
+/// Entry of a cell in [`Silences`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silence {
+    /// The cell is not present.
+    Absent,
+    /// The cell is not probed, and was last heard then.
+    Quiet(Timestamp),
+    /// The cell is probed, or did not answer.
+    Probed,
+}
+
+impl Silences {
+    fn change(&mut self, cell: &CellId, before: Silence, after: Silence) {
+        if before == after {
+            return;
+        }
+        match before {
+            Silence::Absent => {}
+            Silence::Quiet(heard) => drop(self.quiet.remove(&(heard, cell.clone()))),
+            Silence::Probed => self.probed -= 1,
+        }
+        match after {
+            Silence::Absent => {}
+            Silence::Quiet(heard) => drop(self.quiet.insert((heard, cell.clone()))),
+            Silence::Probed => self.probed += 1,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +131,11 @@ pub struct Look {
 impl Presence {
     /// Knows nothing yet.
     #[must_use]
-    pub const fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         Self {
             settings,
             watches: BTreeMap::new(),
+            silences: Silences::default(),
             looked_at: Timestamp(0),
             mass_loss: None,
             is_disconnected: false,
@@ -117,14 +157,17 @@ impl Presence {
     /// Begins to watch: nothing that was heard before counts.
     pub fn begin(&mut self, now: Timestamp) {
         self.watches.clear();
+        self.silences = Silences::default();
         self.reset(now);
     }
 
     /// Starts all over: nobody was silent before now.
     pub fn reset(&mut self, now: Timestamp) {
-        for watch in self.watches.values_mut() {
+        for (cell, watch) in &mut self.watches {
+            let before = watch.silence();
             watch.heard = watch.heard.max(now);
             watch.probe = Probe::None;
+            self.silences.change(cell, before, watch.silence());
         }
         self.looked_at = now;
         self.mass_loss = None;
@@ -151,38 +194,49 @@ impl Presence {
         now: Timestamp,
     ) -> Heard {
         let incarnation = beat.presence.incarnation;
-        let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
-        if watch.incarnation.or(known).is_some_and(|known| incarnation < known) {
-            return Heard::Doubtful;
-        }
-        if news && watch.incarnation.is_none() && known == Some(incarnation) {
-            // Which number its last heartbeat had is not known: whoever was told of it leads no more.
-            (watch.heard, watch.probe) = (now, Probe::None);
-            return Heard::Doubtful;
-        }
-        if watch.heard_later_than(beat) {
-            return Heard::Old;
-        }
-        watch.hear(beat, now);
-        Heard::Alive
+        self.change(&beat.cell_id, now, |watch| {
+            if watch.incarnation.or(known).is_some_and(|known| incarnation < known) {
+                return Heard::Doubtful;
+            }
+            if news && watch.incarnation.is_none() && known == Some(incarnation) {
+                // Which number its last heartbeat had is not known: whoever was told of it leads no more.
+                (watch.heard, watch.probe) = (now, Probe::None);
+                return Heard::Doubtful;
+            }
+            if watch.heard_later_than(beat) {
+                return Heard::Old;
+            }
+            watch.hear(beat, now);
+            Heard::Alive
+        })
+    }
+
+    /// Changes what is known of a cell, which is watched from now on.
+    fn change<R>(&mut self, cell: &CellId, now: Timestamp, change: impl FnOnce(&mut Watch) -> R) -> R {
+        let watch = self.watches.entry(cell.clone()).or_insert(Watch::since(now));
+        let before = watch.silence();
+        let changed = change(watch);
+        self.silences.change(cell, before, watch.silence());
+        changed
     }
 
     /// Takes notice of a heartbeat without watching the cell.
     pub fn note(&mut self, beat: &Heartbeat, now: Timestamp) {
-        self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now)).hear(beat, now);
+        self.change(&beat.cell_id, now, |watch| watch.hear(beat, now));
     }
 
     /// A probe was answered: whatever run of the rep this is, it is the one that lives. False: a later heartbeat of it
     /// overtook the answer, which is no less a sign of life, and tells nothing new.
     pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) -> bool {
-        let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
-        let overtaken = watch.heard_later_than(beat);
-        if overtaken {
-            (watch.heard, watch.probe) = (now, Probe::None);
-        } else {
-            watch.hear(beat, now);
-        }
-        !overtaken
+        self.change(&beat.cell_id, now, |watch| {
+            let overtaken = watch.heard_later_than(beat);
+            if overtaken {
+                (watch.heard, watch.probe) = (now, Probe::None);
+            } else {
+                watch.hear(beat, now);
+            }
+            !overtaken
+        })
     }
 
     /// A probe was not answered.
@@ -215,7 +269,9 @@ impl Presence {
 
     /// Forgets a cell whose rep has left.
     pub fn forget(&mut self, cell: &CellId) {
-        self.watches.remove(cell);
+        if let Some(watch) = self.watches.remove(cell) {
+            self.silences.change(cell, watch.silence(), Silence::Absent);
+        }
     }
 
     /// When the next cell's silence becomes too long.
@@ -224,11 +280,9 @@ impl Presence {
         if self.is_disconnected {
             return None;
         }
-        let due = |watch: &Watch| match watch.probe {
-            Probe::None => watch.heard + self.settings.silence,
-            Probe::Asked | Probe::Silent => self.looked_at + Duration::from_secs(1),
-        };
-        self.watches.values().filter(|watch| watch.present).map(due).min()
+        let probed = (self.silences.probed > 0).then(|| self.looked_at + Duration::from_secs(1));
+        let quiet = self.silences.quiet.first().map(|(heard, _)| *heard + self.settings.silence);
+        probed.into_iter().chain(quiet).min()
     }
 
     /// Looks at the cells that the log calls present.
@@ -249,6 +303,7 @@ impl Presence {
             }
             match watch.probe {
                 Probe::None => {
+                    self.silences.change(cell, watch.silence(), Silence::Probed);
                     watch.probe = Probe::Asked;
                     look.probe.push(cell.clone());
                 }
@@ -262,9 +317,16 @@ impl Presence {
 
     /// Watches the present cells, and forgets the others in time.
     fn watch_present<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
-        self.watches.values_mut().for_each(|watch| watch.present = false);
+        let present: BTreeSet<&CellId> = present.collect();
+        for (cell, watch) in &mut self.watches {
+            let before = watch.silence();
+            watch.present = present.contains(cell);
+            self.silences.change(cell, before, watch.silence());
+        }
         for cell in present {
-            self.watches.entry(cell.clone()).or_insert(Watch::since(now)).present = true;
+            if !self.watches.contains_key(cell) {
+                self.change(cell, now, |watch| watch.present = true);
+            }
         }
         self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < REMEMBERED);
     }
@@ -306,6 +368,14 @@ impl Presence {
 }
 
 impl Watch {
+    const fn silence(&self) -> Silence {
+        match (self.present, self.probe) {
+            (false, _) => Silence::Absent,
+            (true, Probe::None) => Silence::Quiet(self.heard),
+            (true, Probe::Asked | Probe::Silent) => Silence::Probed,
+        }
+    }
+
     const fn since(now: Timestamp) -> Self {
         Self { heard: now, incarnation: None, folder: None, sequence: 0, probe: Probe::None, present: false }
     }
@@ -362,6 +432,37 @@ mod tests {
         assert_eq!(presence.look(cells.iter(), at(16)), Look::default(), "the probe is still out");
         presence.unanswered(&cells[0]);
         assert_eq!(presence.look(cells.iter(), at(17)).lost, cells);
+    }
+
+    #[test]
+    fn index_of_silences_is_that_of_all_watches() {
+        let cells = cells(9);
+        let mut presence = Presence::new(Settings::default());
+        // A generator of numbers that look random.
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for second in 0..3_000 {
+            let cell = &cells[usize::try_from(draw(9)).unwrap()];
+            match draw(12) {
+                0..=3 => {
+                    let present = draw(10);
+                    drop(presence.look(cells.iter().skip(usize::try_from(present).unwrap()), at(second)));
+                }
+                4..=6 => presence.change(cell, at(second), |watch| watch.heard = at(second)),
+                7 => presence.change(cell, at(second), |watch| watch.probe = Probe::None),
+                8..=9 => presence.unanswered(cell),
+                10 => presence.forget(cell),
+                _ => presence.reset(at(second.saturating_sub(9))),
+            }
+            let mut expected = Silences::default();
+            for (cell, watch) in &presence.watches {
+                expected.change(cell, Silence::Absent, watch.silence());
+            }
+            assert_eq!(presence.silences, expected, "after {second} s");
+        }
     }
 
     #[test]
