@@ -100,9 +100,7 @@ impl Run {
         let lasted = began.elapsed();
         self.rounds += 1;
         full_service(&mut self.cluster, &self.asker, self.rounds).await?;
-        if let Some(code) = fault.row().status {
-            self.cluster.shows(&self.asker, code, false).await?;
-        }
+        self.cluster.shows(&self.asker, fault, false).await?;
         let served = began.elapsed();
         self.goes_on().await?;
         let quiet = self.load.pause().await;

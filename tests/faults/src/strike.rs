@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_nats::jetstream::stream::Config;
 use rustix::process::Signal;
 use schemas::cluster::Role;
+use schemas::subject::STREAM;
 use support::containers;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until};
@@ -28,8 +29,6 @@ const LOST: Duration = Duration::from_secs(20);
 const FELT: Duration = Duration::from_secs(10);
 /// Seconds by which a clock is set ahead.
 const HOUR: i64 = 3_600;
-/// Stream of the log.
-const STREAM: &str = "MUSTER";
 /// How many entries those who are stopped have to catch up with.
 const BEHIND: u64 = 1_000;
 /// How many of them are asked for at once.
@@ -149,9 +148,7 @@ impl Striker<'_> {
     /// Waits for `time`, and until the status shows what it must show during a fault.
     async fn hold(&self, fault: Fault, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
-        if let Some(code) = fault.row().status {
-            self.cluster.shows(self.asker, code, true).await?;
-        }
+        self.cluster.shows(self.asker, fault, true).await?;
         sleep_until(end).await;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::dev::sleeper;
+use crate::status::row_of;
 use crate::support::place::{so, within};
 use crate::support::{Cluster, Service, eventually};
 
@@ -33,13 +34,7 @@ impl Restored {
             this.cluster.muster().ok("domain refresh shop --timeout 60s");
             this.cluster.add(&leader);
             // A BBS that had not read the log before it is lost would not notice that another one took its place.
-            let pid = this.cluster.services[&leader].pid();
-            eventually(&format!("{leader} follows the log"), || {
-                let row = this.cluster.muster().try_json("cluster show")?;
-                let services = row["services"]["rows"].as_array();
-                let follows = services.into_iter().flatten().any(|row| row["program"]["pid"] == pid);
-                so(follows, || row.to_string())
-            });
+            eventually(&format!("{leader} follows the log"), || row_of(&this.cluster, &leader).map(drop));
         }
         this.desire("lost");
         this.cluster.settles(&[("kept", 1), ("lost", 1)]);

@@ -14,7 +14,7 @@ fn services(cluster: &Cluster) -> Vec<Value> {
 }
 
 /// The row of a service.
-fn row_of(cluster: &Cluster, name: &str) -> Result<Value, String> {
+pub(crate) fn row_of(cluster: &Cluster, name: &str) -> Result<Value, String> {
     let pid = cluster.services[name].pid();
     let rows = services(cluster);
     let found = rows.iter().find(|row| row["program"]["pid"] == pid).cloned();

@@ -1,12 +1,13 @@
 //! What is seen of a cluster: who is there, who leads, what services say.
 
 use schemas::cluster::Role;
-use schemas::query::{CellState, ClusterRow, FindingCode};
+use schemas::query::{CellState, ClusterRow};
 use serde_json::Value;
 
 use super::{Cluster, PER_ROLE, READY};
 use crate::asker::Asker;
 use crate::failed::{Failed, Result, so, until};
+use crate::fault::Fault;
 
 /// How many lines of the end of a log are told.
 const LAST_LINES: usize = 10;
@@ -38,11 +39,12 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the status shows a finding, or no longer does.
+    /// Waits until the status shows the finding of a fault, if it has one, or no longer shows it.
     ///
     /// # Errors
     /// That does not happen.
-    pub async fn shows(&self, asker: &Asker, code: FindingCode, expected: bool) -> Result<()> {
+    pub async fn shows(&self, asker: &Asker, fault: Fault, expected: bool) -> Result<()> {
+        let Some(code) = fault.row().status else { return Ok(()) };
         until(READY, &format!("the status shows {code:?}: {expected}"), async || {
             let row = asker.questions().status().await.map_err(Failed::at("status"))?.row;
             let shown = row.findings.iter().any(|finding| finding.code == code);
