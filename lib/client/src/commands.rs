@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemas::bus::OperatorVerb;
 use schemas::codec::{self, Form};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
@@ -278,7 +279,7 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn accept_log(&self, id: &CellId) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
-        self.ask_for(&subjects::accept_log(&self.name), &request).await
+        self.ask_for(&subjects::operator(&self.name, OperatorVerb::CellAcceptLog), &request).await
     }
 
     /// Switches preemption on or off for the cluster: whether what is less urgent may be stopped, so that what waits has room.
@@ -288,7 +289,7 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn switch_preemption(&self, on: bool) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: SwitchPreemption { on } };
-        self.ask_for(&subjects::preemption(&self.name), &request).await
+        self.ask_for(&subjects::operator(&self.name, OperatorVerb::ClusterPreemption), &request).await
     }
 
     /// Changes quotas of a domain. Only operators may do that.
@@ -297,7 +298,7 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn limit_domain(&self, order: &LimitDomain) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: order.clone() };
-        self.ask_for(&subjects::limit_domain(&self.name), &request).await
+        self.ask_for(&subjects::operator(&self.name, OperatorVerb::DomainLimit), &request).await
     }
 
     /// Records that what stands at a position of the journal does not count, for the reason that this client gives
@@ -307,7 +308,7 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn set_aside(&self, position: Position) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: SetAside { position } };
-        self.ask_for(&subjects::set_aside(&self.name), &request).await
+        self.ask_for(&subjects::operator(&self.name, OperatorVerb::JournalSetAside), &request).await
     }
 
     /// Has the secrets of something sealed, and changes nothing else. Commands may hold secrets as they are, and are sealed on

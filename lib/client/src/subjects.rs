@@ -33,31 +33,13 @@ pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
         cell::Command::Uncordon => OperatorVerb::CellUncordon,
         cell::Command::Forget => OperatorVerb::CellForget,
     };
+    operator(name, verb)
+}
+
+/// Returns the subject of an operator's command.
+#[must_use]
+pub fn operator(name: &ClientName, verb: OperatorVerb) -> String {
     BusSubject::Operator(name.clone(), verb).to_string()
-}
-
-/// The subject on which an operator switches preemption.
-#[must_use]
-pub fn preemption(name: &ClientName) -> String {
-    BusSubject::Operator(name.clone(), OperatorVerb::ClusterPreemption).to_string()
-}
-
-/// Returns the subject on which an operator changes quotas of a domain.
-#[must_use]
-pub fn limit_domain(name: &ClientName) -> String {
-    BusSubject::Operator(name.clone(), OperatorVerb::DomainLimit).to_string()
-}
-
-/// The subject on which an operator asks for a position of the journal to be set aside.
-#[must_use]
-pub fn set_aside(name: &ClientName) -> String {
-    BusSubject::Operator(name.clone(), OperatorVerb::JournalSetAside).to_string()
-}
-
-/// The subject on which an operator has a rep accept the log as it is now.
-#[must_use]
-pub fn accept_log(name: &ClientName) -> String {
-    BusSubject::Operator(name.clone(), OperatorVerb::CellAcceptLog).to_string()
 }
 
 /// What stands before the subjects of answers to a client, so that its permission is one line.
@@ -78,9 +60,9 @@ mod tests {
         assert_eq!(seal(&domain, &name), "muster.client.shop.ci.secret.seal");
         assert_eq!(talk(&domain, &name), "muster.client.shop.ci.instance.talk");
         assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
-        assert_eq!(preemption(&name), "muster.operator.ci.cluster.preemption");
-        assert_eq!(limit_domain(&name), "muster.operator.ci.domain.limit");
-        assert_eq!(set_aside(&name), "muster.operator.ci.journal.set-aside");
+        assert_eq!(operator(&name, OperatorVerb::ClusterPreemption), "muster.operator.ci.cluster.preemption");
+        assert_eq!(operator(&name, OperatorVerb::DomainLimit), "muster.operator.ci.domain.limit");
+        assert_eq!(operator(&name, OperatorVerb::JournalSetAside), "muster.operator.ci.journal.set-aside");
         assert_eq!(inbox(&domain, &name), "muster.inbox.client.shop.ci");
     }
 }

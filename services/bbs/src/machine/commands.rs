@@ -9,9 +9,8 @@ use schemas::limits::{BATCH, EVICTIONS};
 use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::preemption::Eviction;
-use schemas::quota::LimitDomain;
 use schemas::spec::{ClientCommand, PeriodicAsk};
-use schemas::{BadField, Code, Refusal, cell, cluster, parameterised, periodic, process, request, task};
+use schemas::{BadField, Code, Refusal, cluster, parameterised, periodic, process, request, task};
 
 use super::{Bbs, MOST_QUEUED, not_leading};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
@@ -33,15 +32,22 @@ impl Bbs {
             Ask::Attach { cell, attach } => self.attach(requester, &cell, attach),
             Ask::Leave { cell, leave } => self.leave(requester, cell, leave),
             Ask::Operator { client, envelope, cell, command } => {
-                self.asked_by_operator(requester, client, envelope, cell, command);
+                let order = AggregateCommand::Cell(cell.clone(), command);
+                self.asked_by_operator(requester, (client, envelope), order, || command.digest(&cell));
                 Ok(())
             }
             Ask::Preemption { client, envelope, on } => {
-                self.switch_preemption(requester, client, envelope, on);
+                let digest =
+                    || request::digest(OperatorVerb::ClusterPreemption.noun_and_verb(), &on.to_string());
+                let order = AggregateCommand::Preemption(on);
+                self.asked_by_operator(requester, (client, envelope), order, digest);
                 Ok(())
             }
             Ask::Limit { client, envelope, order } => {
-                self.limit(requester, client, envelope, order);
+                let asked = format!("{order:?}");
+                let digest = || request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &asked);
+                let order = AggregateCommand::Limit(order);
+                self.asked_by_operator(requester, (client, envelope), order, digest);
                 Ok(())
             }
             Ask::Lead(lead) => {
@@ -90,29 +96,11 @@ impl Bbs {
     fn asked_by_operator(
         &mut self,
         requester: u64,
-        client: ClientName,
-        envelope: Envelope,
-        cell: CellId,
-        command: cell::Command,
+        (client, envelope): (ClientName, Envelope),
+        command: AggregateCommand,
+        digest: impl FnOnce() -> String,
     ) {
-        let digest = envelope.request_id.is_some().then(|| command.digest(&cell));
-        let command = AggregateCommand::Cell(cell, command);
-        let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
-        self.enqueue(QueuedCommand { envelope, digest, ..queued });
-    }
-
-    fn switch_preemption(&mut self, requester: u64, client: ClientName, envelope: Envelope, on: bool) {
-        let asked = || request::digest(OperatorVerb::ClusterPreemption.noun_and_verb(), &on.to_string());
-        let digest = envelope.request_id.is_some().then(asked);
-        let command = AggregateCommand::Preemption(on);
-        let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
-        self.enqueue(QueuedCommand { envelope, digest, ..queued });
-    }
-
-    fn limit(&mut self, requester: u64, client: ClientName, envelope: Envelope, order: LimitDomain) {
-        let asked = || request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &format!("{order:?}"));
-        let digest = envelope.request_id.is_some().then(asked);
-        let command = AggregateCommand::Limit(order);
+        let digest = envelope.request_id.is_some().then(digest);
         let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }

@@ -188,17 +188,23 @@ impl Driver {
     }
 }
 
+/// Decodes the envelope and the body of an operator's command.
+fn ordered<B: DeserializeOwned>(incoming: &Incoming) -> Result<(Envelope, B), Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Request<B> {
+        #[serde(default)]
+        envelope: Envelope,
+        body: B,
+    }
+    let (Request { envelope, body }, _) = codec::decode::<Request<B>>(&incoming.payload)?;
+    Ok((envelope, body))
+}
+
 /// What an operator wants set aside, and how long the operator waits for that. It is recorded on the cluster's subject by whoever is asked, and by a machine that
 /// has stopped it can't be: the driver does it.
 fn order(operator: ClientName, incoming: &Incoming) -> Result<(SetAsideOrder, Option<Duration>), Refusal> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Request {
-        #[serde(default)]
-        envelope: Envelope,
-        body: SetAside,
-    }
-    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    let (envelope, body) = ordered::<SetAside>(incoming)?;
     let patience = envelope.patience_ms.map(Duration::from_millis);
     let reason = envelope.reason.unwrap_or_default();
     Ok((SetAsideOrder { position: body.position, actor: Actor::Operator(operator), reason }, patience))
@@ -211,38 +217,17 @@ fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> 
 
 /// The cell that an operator's command names.
 fn named_cell(incoming: &Incoming) -> Result<(Envelope, CellId), Refusal> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Request {
-        #[serde(default)]
-        envelope: Envelope,
-        body: OfCell,
-    }
-    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    let (envelope, body) = ordered::<OfCell>(incoming)?;
     Ok((envelope, body.cell_id))
 }
 
 fn preemption(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Request {
-        #[serde(default)]
-        envelope: Envelope,
-        body: SwitchPreemption,
-    }
-    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    let (envelope, body) = ordered::<SwitchPreemption>(incoming)?;
     Ok(Ask::Preemption { client: client.clone(), envelope, on: body.on })
 }
 
 fn limit(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Request {
-        #[serde(default)]
-        envelope: Envelope,
-        body: LimitDomain,
-    }
-    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    let (envelope, body) = ordered::<LimitDomain>(incoming)?;
     Ok(Ask::Limit { client: client.clone(), envelope, order: body })
 }
 
