@@ -32,7 +32,7 @@ struct Answers {
     usage: BTreeMap<Domain, Usage>,
 }
 
-/// What each domain uses, counted one by one.
+/// Usage of each domain, counted one by one.
 fn usage(world: &World) -> BTreeMap<Domain, Usage> {
     let mut all: BTreeMap<Domain, Usage> = BTreeMap::new();
     let mut add = |domain: &Domain, instances: usize| {

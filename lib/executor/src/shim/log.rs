@@ -86,7 +86,7 @@ impl Log {
     }
 
     /// Adds lines. What can't be written is counted, and logged as soon as something can be. Lines beyond the limit of a
-    /// minute are dropped, which one line reports.
+    /// minute are dropped, and one notice is logged in their place.
     /// `label` is what they are told as; empty: nothing.
     pub(super) fn write<'a>(
         &mut self,
