@@ -180,7 +180,13 @@ impl World {
     pub fn lacks_ordinals(&self) -> bool {
         let Some(cluster) = self.cluster() else { return false };
         let is_gone = |id: &CellId| !self.cells.contains_key(id);
-        cluster.ordinals.len() != self.cells.len() || cluster.ordinals.values().any(is_gone)
+        let lacks = cluster.ordinals.len() != self.cells.len() || cluster.ordinals.values().any(is_gone);
+        debug_assert_eq!(
+            lacks,
+            !cluster::decide_ordinals(cluster, &self.cells.keys().collect()).is_empty(),
+            "this is the rule of `decide_ordinals` without its sets"
+        );
+        lacks
     }
 
     /// The global processes, in order.

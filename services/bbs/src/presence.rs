@@ -41,6 +41,8 @@ pub struct Presence {
     settings: Settings,
     watches: BTreeMap<CellId, Watch>,
     silences: Silences,
+    /// A cell changed so that the next look has to inspect all cells, even if none of them is due.
+    changed: bool,
     looked_at: Timestamp,
     /// How many cells were told to be missing together, while most are.
     mass_loss: Option<usize>,
@@ -136,6 +138,7 @@ impl Presence {
             settings,
             watches: BTreeMap::new(),
             silences: Silences::default(),
+            changed: true,
             looked_at: Timestamp(0),
             mass_loss: None,
             is_disconnected: false,
@@ -158,6 +161,7 @@ impl Presence {
     pub fn begin(&mut self, now: Timestamp) {
         self.watches.clear();
         self.silences = Silences::default();
+        self.changed = true;
         self.reset(now);
     }
 
@@ -245,7 +249,13 @@ impl Presence {
             && watch.probe == Probe::Asked
         {
             watch.probe = Probe::Silent;
+            self.changed = true;
         }
+    }
+
+    /// Records that the log may call other cells present than at the last look.
+    pub const fn cells_changed(&mut self) {
+        self.changed = true;
     }
 
     /// Whether a cell is silent for too long, and was asked in vain.
@@ -271,6 +281,7 @@ impl Presence {
     pub fn forget(&mut self, cell: &CellId) {
         if let Some(watch) = self.watches.remove(cell) {
             self.silences.change(cell, watch.silence(), Silence::Absent);
+            self.changed = true;
         }
     }
 
@@ -285,7 +296,8 @@ impl Presence {
         probed.into_iter().chain(quiet).min()
     }
 
-    /// Looks at the cells that the log calls present.
+    /// Looks at the cells that the log calls present. It inspects all of them only if one of them is due or changed: a BBS calls this
+    /// after every input.
     pub fn look<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Look {
         if self.is_disconnected {
             self.looked_at = now;
@@ -295,6 +307,10 @@ impl Presence {
             self.reset(now);
         }
         self.looked_at = now;
+        if !self.changed && !self.is_due(now) {
+            return Look::default();
+        }
+        self.changed = false;
         self.watch_present(present, now);
         let mut look = Look::default();
         for (cell, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.present) {
@@ -313,6 +329,14 @@ impl Presence {
         }
         self.guard_mass_loss(&mut look, now);
         look
+    }
+
+    /// Returns `true` if a cell was silent for too long, is probed, or if a loss of most cells may be over.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let silent = |(heard, _): &(Timestamp, CellId)| now.since(*heard) >= self.settings.silence;
+        self.mass_loss.is_some()
+            || self.silences.probed > 0
+            || self.silences.quiet.first().is_some_and(silent)
     }
 
     /// Watches the present cells, and forgets the others in time.
@@ -435,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn index_of_silences_is_that_of_all_watches() {
+    fn index_of_silences_is_that_of_all_watches_and_a_skipped_look_finds_nothing() {
         let cells = cells(9);
         let mut presence = Presence::new(Settings::default());
         // A generator of numbers that look random.
@@ -444,12 +468,19 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
+        let mut present = &cells[..];
         for second in 0..3_000 {
             let cell = &cells[usize::try_from(draw(9)).unwrap()];
             match draw(12) {
                 0..=3 => {
-                    let present = draw(10);
-                    drop(presence.look(cells.iter().skip(usize::try_from(present).unwrap()), at(second)));
+                    if let absent @ 0..10 = usize::try_from(draw(40)).unwrap() {
+                        present = &cells[absent.min(cells.len())..];
+                        presence.cells_changed();
+                    }
+                    let mut full = presence.clone();
+                    full.cells_changed();
+                    let look = full.look(present.iter(), at(second));
+                    assert_eq!(presence.look(present.iter(), at(second)), look, "nothing was due");
                 }
                 4..=6 => presence.change(cell, at(second), |watch| watch.heard = at(second)),
                 7 => presence.change(cell, at(second), |watch| watch.probe = Probe::None),
@@ -528,6 +559,7 @@ mod tests {
             }
             let present: Vec<CellId> =
                 cells.iter().filter(|cell| !lost.contains_key(*cell)).cloned().collect();
+            presence.cells_changed();
             let look = presence.look(present.iter(), at(now));
             look.probe.iter().for_each(|cell| presence.unanswered(cell));
             lost.extend(look.lost.into_iter().map(|cell| (cell, now)));
@@ -618,6 +650,7 @@ mod tests {
         let mut presence = Presence::new(Settings::default());
         presence.look(cells.iter(), at(0));
         assert_eq!(presence.heard(&beat(&cells[0], 2, 7), None, false, at(1)), Heard::Alive);
+        presence.cells_changed();
         presence.look([].iter(), at(2));
         assert_eq!(presence.heard(&beat(&cells[0], 2, 6), None, false, at(3)), Heard::Old);
         assert_eq!(presence.heard(&beat(&cells[0], 1, 99), None, false, at(3)), Heard::Doubtful);

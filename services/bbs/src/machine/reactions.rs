@@ -41,6 +41,7 @@ impl Bbs {
         }
         self.send_stops(stops);
         if changes.iter().any(|change| matches!(change, Change::Cell(_) | Change::Cluster)) {
+            self.presence.cells_changed();
             self.number_cells();
             self.converge_global();
         }
