@@ -21,7 +21,7 @@ use simulation::story::Seen;
 use simulation::{Outcome, Plan, run, run_plan, run_told};
 
 /// Seeds of every run.
-const USUAL: Range<u64> = 0..400;
+const USUAL: Range<u64> = 0..200;
 /// Seeds that show what one in some hundreds does: that convergence stops what nobody desires.
 const RARE: [u64; 1] = [976];
 /// Plan for what few seeds do: dispatches that wait are withdrawn by a client, and with their template.
