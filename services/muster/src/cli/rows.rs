@@ -48,12 +48,12 @@ pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
     table
 }
 
-/// What is special about a process at present, else its annotation.
+/// Removal or rollout of a process, if one is in progress.
 fn lrp_note(row: &LrpRow) -> Cell {
     match rollout_under_way(row) {
         _ if !row.desired => Cell::text("being removed"),
         Some(rollout) => Cell::text(rollout_note(rollout)),
-        None => Cell::maybe(first_line(&row.annotation)),
+        None => Cell::None,
     }
 }
 
@@ -69,7 +69,7 @@ fn rollout_note(rollout: &RolloutRow) -> String {
     format!("{name}, {}/{}{paused}", rollout.replaced, rollout.total)
 }
 
-/// The beginning of an annotation, if there is one.
+/// First line of a text, cut to 40 characters. `None` if it is empty.
 fn first_line(text: &str) -> Option<String> {
     let line = text.lines().next().unwrap_or_default().trim();
     match line.char_indices().nth(40) {
