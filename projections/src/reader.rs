@@ -12,6 +12,7 @@ use schemas::entry::{DecodeError, Event};
 use schemas::limits::{KNOWN_ENTRIES, POSITIONS_SET_ASIDE, REASON_BYTES, SHOWN_MALFORMED_ENTRIES, cut};
 use schemas::names::{ClusterId, EntryId};
 use schemas::query::{MalformedEntries, MalformedEntry};
+use schemas::subject::shard_subjects;
 use schemas::{Entry, Position, Subject, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +30,10 @@ pub enum Read {
 /// Reads the journal from its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reader {
-    /// The cluster's shards, once it was founded.
+    /// Number of shards that the cluster was founded with. `None` before the founding.
     shards: Option<u16>,
+    /// Later numbers, each from behind a position on.
+    resharded: Vec<(Position, u16)>,
     /// Where each subject ends.
     ends: BTreeMap<Subject, End>,
     /// Where the newest entries stand. An entry's id begins with the time at which it was made.
@@ -89,7 +92,9 @@ impl Reader {
             by_operators: self.by_operators.clone(),
             set_aside: self.set_aside.clone(),
         };
-        postcard::to_stdvec(&stored).expect("a reader is plain data, and memory takes all of it")
+        // The numbers of shards come last: snapshots of version 7 end before them.
+        postcard::to_stdvec(&(stored, &self.resharded))
+            .expect("a reader is plain data, and memory takes all of it")
     }
 
     /// The reader that stood behind a position, from its bytes; from there on it knows all that operators set aside.
@@ -97,7 +102,10 @@ impl Reader {
     /// # Errors
     /// Why the bytes are none, or that operators set something aside up to there of which it didn't know.
     pub fn restored(bytes: &[u8], position: Position, by_operators: Positions) -> Result<Self, String> {
-        let stored: Stored = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        let (stored, rest): (Stored, _) =
+            postcard::take_from_bytes(bytes).map_err(|error| error.to_string())?;
+        let resharded = if rest.is_empty() { Ok(vec![]) } else { postcard::from_bytes(rest) };
+        let resharded = resharded.map_err(|error| error.to_string())?;
         if !stored.by_operators.range(..=position).eq(by_operators.range(..=position)) {
             return Err("operators have set aside what it had read".to_owned());
         }
@@ -107,7 +115,7 @@ impl Reader {
             ends.insert(known, end);
         }
         let (shards, written, set_aside) = (stored.shards, stored.written, stored.set_aside);
-        Ok(Self { shards, ends, written, by_operators, set_aside })
+        Ok(Self { shards, resharded, ends, written, by_operators, set_aside })
     }
 
     /// What was set aside so far.
@@ -128,10 +136,22 @@ impl Reader {
         &self.ends
     }
 
-    /// The cluster's shards, once it was founded.
+    /// Number of shards. `None` before the cluster is founded.
     #[must_use]
-    pub const fn shards(&self) -> Option<u16> {
-        self.shards
+    pub fn shards(&self) -> Option<u16> {
+        self.resharded.last().map_or(self.shards, |(_, shards)| Some(*shards))
+    }
+
+    /// Returns `true` if the number of shards was changed: entries of one process or task may be on several subjects.
+    #[must_use]
+    pub const fn is_resharded(&self) -> bool {
+        !self.resharded.is_empty()
+    }
+
+    /// Number of shards that counts for what stands at a position.
+    fn shards_at(&self, position: Position) -> Option<u16> {
+        let changed = self.resharded.iter().rfind(|(at, _)| *at < position);
+        changed.map_or(self.shards, |(_, shards)| Some(*shards))
     }
 
     /// Reads what stands at a position.
@@ -151,7 +171,7 @@ impl Reader {
         if let Some(reason) = self.by_operators.get(&position) {
             return Ok(Read::SetAside(format!("an operator set it aside: {reason}")));
         }
-        match self.check(subject, bytes) {
+        match self.check(position, subject, bytes) {
             Ok(entry) if self.shards.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
@@ -187,6 +207,7 @@ impl Reader {
         for event in cluster_events(entry) {
             match event {
                 cluster::Event::Founded { shards, .. } => self.shards = Some(*shards),
+                cluster::Event::Resharded { shards } => self.reshard(position, *shards),
                 cluster::Event::OrdinalAssigned { .. }
                 | cluster::Event::OrdinalFreed { .. }
                 | cluster::Event::FormatRaised { .. }
@@ -204,6 +225,17 @@ impl Reader {
                 self.written.pop_first();
             }
         }
+    }
+
+    /// Later entries of processes and tasks are on the subjects of another number of shards. The time of a process or a task must not go
+    /// back when it moves to another subject, so each of these subjects has at least the latest time of all.
+    fn reshard(&mut self, position: Position, shards: u16) {
+        let latest = self.ends.iter().filter(|(subject, _)| subject.is_shard()).map(|(_, end)| end.at).max();
+        for subject in shard_subjects(shards) {
+            let end = self.ends.entry(subject).or_default();
+            end.at = end.at.max(latest.unwrap_or_default());
+        }
+        self.resharded.push((position, shards));
     }
 
     /// Why an entry is an old one that was written again: time on a subject only goes forward, from decision to decision.
@@ -230,6 +262,7 @@ impl Reader {
             | cluster::Event::OrdinalFreed { .. }
             | cluster::Event::FormatRaised { .. }
             | cluster::Event::PreemptionSwitched { .. }
+            | cluster::Event::Resharded { .. }
             | cluster::Event::Elected { .. } => None,
         };
         let full = self.by_operators.len() >= POSITIONS_SET_ASIDE;
@@ -243,20 +276,20 @@ impl Reader {
 
     /// Where an entry belongs.
     fn subject_of(&self, entry: &Entry) -> Option<Subject> {
-        Some(entry.decisions.first()?.aggregate.subject(self.shards?))
+        Some(entry.decisions.first()?.aggregate.subject(self.shards()?))
     }
 
-    /// Reads an entry as this reader stands, and takes no note of anything.
+    /// Reads an entry at a position that this reader has read, or at the next one, and takes no note of anything.
     ///
     /// # Errors
     /// As [`Entry::decode`]; what stands where it doesn't belong is `Malformed`.
-    pub fn check(&self, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
+    pub fn check(&self, position: Position, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
         let Some(subject) = Subject::parse(subject) else {
             return Err(DecodeError::Malformed(format!("{subject} is not a subject of Muster")));
         };
         let entry = Entry::decode(bytes)?;
         let stray = |shards| entry.decisions.iter().find(|one| one.aggregate.subject(shards) != subject);
-        match self.shards.and_then(stray) {
+        match self.shards_at(position).and_then(stray) {
             None => Ok(entry),
             Some(stray) => {
                 Err(DecodeError::Malformed(format!("decision {} does not belong on {subject}", stray.id)))
@@ -290,6 +323,7 @@ pub fn founded(entry: &Entry) -> Option<ClusterId> {
         | cluster::Event::OrdinalFreed { .. }
         | cluster::Event::FormatRaised { .. }
         | cluster::Event::PreemptionSwitched { .. }
+        | cluster::Event::Resharded { .. }
         | cluster::Event::PositionSetAside { .. } => None,
     }
 }
@@ -461,6 +495,39 @@ mod tests {
         let mut fresh = Reader::default();
         assert!(!is_entry(&fresh.read(Position(1), "muster.event.cluster", b"garbage")));
         assert!(is_entry(&fresh.read(Position(2), "muster.event.cluster", &founded())));
+    }
+
+    #[test]
+    fn entry_belongs_on_the_subject_of_the_number_of_shards_at_its_position() {
+        let guid = schemas::names::ProcessGuid::new("web").unwrap();
+        let removed = || vec![Event::Desired(schemas::desired::Event::Removed {})];
+        let domain = schemas::names::Domain::new("shop").unwrap();
+        let process = Aggregate::Process { guid, domain, epoch: schemas::container::Epoch::default() };
+        let [old, new] = [4, 7].map(|shards| process.subject(shards).to_string());
+        assert_ne!(old, new);
+        let web = entry(process, removed());
+        let mut reader = Reader::default();
+        assert!(is_entry(&reader.read(Position(1), "muster.event.cluster", &founded())));
+        assert!(is_entry(&reader.read(Position(2), &old, &web)));
+        assert!(!is_entry(&reader.read(Position(3), &new, &web)), "the number is not changed yet");
+        let version_7 = reader.stored();
+        let change = Event::Cluster(cluster::Event::Resharded { shards: 7 });
+        let change = entry_at(2, Aggregate::Cluster, vec![change]);
+        assert!(is_entry(&reader.read(Position(4), "muster.event.cluster", &change)));
+        assert!(!is_entry(&reader.read(Position(5), &old, &web)), "the subject is an old one");
+        assert!(is_entry(&reader.read(Position(6), &new, &web)));
+        let restored = Reader::restored(&reader.stored(), Position(6), Positions::default()).unwrap();
+        assert_eq!(restored, reader);
+        assert!(
+            restored.check(Position(2), &old, &web).is_ok()
+                && restored.check(Position(5), &old, &web).is_err()
+        );
+        // A reader of a snapshot of version 7 has no changes.
+        let (empty, known) = version_7.split_last().unwrap();
+        assert_eq!(
+            (*empty, Reader::restored(known, Position(3), Positions::default()).unwrap().shards()),
+            (0, Some(4))
+        );
     }
 
     #[test]

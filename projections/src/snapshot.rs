@@ -52,7 +52,16 @@ const SHARE: usize = 1 << 20;
 ///
 /// A name alone changes nothing. A test folds a history in which every event occurs and pins the bytes together with this
 /// number.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
+
+/// The oldest version that this program reads. Version 8 only added changes of the number of shards, which logs of version 7 don't have.
+const OLDEST: u64 = 7;
+
+/// Returns `true` if this program reads snapshots of a version.
+#[must_use]
+pub const fn is_readable(version: u64) -> bool {
+    OLDEST <= version && version <= VERSION
+}
 
 /// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -331,7 +340,7 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         return Err(SnapshotError::WrongLength { announced: HEAD as u64, found });
     };
-    if number(head, 8) != VERSION {
+    if !is_readable(number(head, 8)) {
         return Err(SnapshotError::OtherVersion);
     }
     let announced = number(head, 40).saturating_add(HEAD as u64);

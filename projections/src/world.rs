@@ -23,7 +23,7 @@ use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::quota::{Quotas, Usage};
 use schemas::resources::Resources;
-use schemas::subject::DEFAULT_SHARDS;
+use schemas::subject::{DEFAULT_SHARDS, shard_subjects};
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, Timestamp};
 use schemas::{actual, desired, ended, evacuating};
@@ -659,6 +659,23 @@ impl World {
         self.cluster = cluster::fold(known, events, &decision.stamp(), decision.version).map(Arc::new);
         if self.shards() != shards {
             self.index.deal_anew(self.shards());
+            self.reshard();
+        }
+    }
+
+    /// Every subject of the new number of shards ends where the number changed: all that is known was recorded before.
+    fn reshard(&mut self) {
+        let is_shard = |subject: &Subject| subject.is_shard();
+        let of_shards = self.last.iter().filter(|(subject, _)| is_shard(subject));
+        let Some(latest) = of_shards.map(|(_, (_, at))| *at).max() else { return };
+        self.last = self
+            .last
+            .iter()
+            .filter(|(subject, _)| !is_shard(subject))
+            .map(|(s, l)| (s.clone(), *l))
+            .collect();
+        for subject in shard_subjects(self.shards()) {
+            self.last.insert(subject, (self.position, latest));
         }
     }
 

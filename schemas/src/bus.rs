@@ -140,6 +140,8 @@ pub enum OperatorVerb {
     CellAcceptLog,
     /// `cluster.preemption`
     ClusterPreemption,
+    /// `cluster.shards`
+    ClusterShards,
     /// `domain.limit`
     DomainLimit,
     /// `journal.set-aside`
@@ -325,13 +327,14 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::CellEvacuate,
         Self::CellCordon,
         Self::CellUncordon,
         Self::CellForget,
         Self::CellAcceptLog,
         Self::ClusterPreemption,
+        Self::ClusterShards,
         Self::DomainLimit,
         Self::JournalSetAside,
     ];
@@ -346,6 +349,7 @@ impl OperatorVerb {
             Self::CellForget => ("cell", "forget"),
             Self::CellAcceptLog => ("cell", "accept-log"),
             Self::ClusterPreemption => ("cluster", "preemption"),
+            Self::ClusterShards => ("cluster", "shards"),
             Self::DomainLimit => ("domain", "limit"),
             Self::JournalSetAside => ("journal", "set-aside"),
         }

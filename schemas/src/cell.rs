@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::{Attributes, Offer};
+use crate::bus::OperatorVerb;
 use crate::cause::{Cause, Origin};
 use crate::entry::{self, Stamp};
 use crate::names::{CellId, FolderId, Incarnation, PlacementTag, Stack, Zone};
@@ -101,21 +102,21 @@ pub enum Command {
 }
 
 impl Command {
-    /// The subject's two words that ask for it.
+    /// Returns the verb of its subject.
     #[must_use]
-    pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
+    pub const fn verb(self) -> OperatorVerb {
         match self {
-            Self::Evacuate => ("cell", "evacuate"),
-            Self::Cordon => ("cell", "cordon"),
-            Self::Uncordon => ("cell", "uncordon"),
-            Self::Forget => ("cell", "forget"),
+            Self::Evacuate => OperatorVerb::CellEvacuate,
+            Self::Cordon => OperatorVerb::CellCordon,
+            Self::Uncordon => OperatorVerb::CellUncordon,
+            Self::Forget => OperatorVerb::CellForget,
         }
     }
 
     /// What it asks of this cell, for whoever has to tell it from another command with the same request id.
     #[must_use]
     pub fn digest(self, id: &CellId) -> String {
-        request::digest(self.noun_and_verb(), id.as_str())
+        request::digest(self.verb().noun_and_verb(), id.as_str())
     }
 }
 

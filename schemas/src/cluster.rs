@@ -6,11 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
+use crate::bus::OperatorVerb;
 use crate::entry::Stamp;
 use crate::names::{CellId, ClusterId, ServiceId};
-use crate::refusal::{Code, Refusal};
-use crate::request::Requests;
-use crate::subject::Position;
+use crate::refusal::{BadField, Code, Refusal};
+use crate::request::{self, Requests};
+use crate::subject::{MAX_SHARDS, Position};
 
 /// The format level that this program writes, and the highest that it reads.
 pub const FORMAT: u32 = 1;
@@ -20,7 +21,7 @@ pub const FORMAT: u32 = 1;
 pub struct Cluster {
     /// Its id, fixed in its first entry.
     pub id: ClusterId,
-    /// Its shards, fixed in its first entry.
+    /// Number of its shards: of its first entry, or of the last change.
     pub shards: u16,
     /// The level at which everybody writes.
     pub format: u32,
@@ -111,6 +112,12 @@ pub enum Event {
         /// Whether it may.
         on: bool,
     },
+    /// An operator changed the number of shards. Every later entry of a process or a task is on the subject of the new number, and what
+    /// stands on another subject behind this entry does not count.
+    Resharded {
+        /// The new number.
+        shards: u16,
+    },
     /// An operator set aside what stands at a position: no program that reads the log may count it.
     PositionSetAside {
         /// The position.
@@ -118,6 +125,36 @@ pub enum Event {
         /// Why, in the operator's words.
         reason: String,
     },
+}
+
+/// Command of an operator that concerns the whole cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Switches preemption on or off.
+    SwitchPreemption(bool),
+    /// Changes the number of shards.
+    Reshard(u16),
+}
+
+impl Command {
+    /// Returns the verb of its subject.
+    #[must_use]
+    pub const fn verb(self) -> OperatorVerb {
+        match self {
+            Self::SwitchPreemption(_) => OperatorVerb::ClusterPreemption,
+            Self::Reshard(_) => OperatorVerb::ClusterShards,
+        }
+    }
+
+    /// Returns the digest by which a repeated request is recognised.
+    #[must_use]
+    pub fn digest(self) -> String {
+        let argument = match self {
+            Self::SwitchPreemption(on) => on.to_string(),
+            Self::Reshard(shards) => shards.to_string(),
+        };
+        request::digest(self.verb().noun_and_verb(), &argument)
+    }
 }
 
 impl Cluster {
@@ -173,14 +210,34 @@ pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Even
     freed.chain(assigned).take(ORDINALS_AT_ONCE).collect()
 }
 
-/// Judges whether preemption is switched. No event: it is so already.
+/// Decides a command of an operator. `None` if nothing changes.
 ///
 /// # Errors
-/// `Unavailable` if the cluster is not founded yet.
-pub fn decide_preemption(cluster: Option<&Cluster>, on: bool) -> Result<Option<Event>, Refusal> {
+/// `InvalidRequest` if the number of shards is not valid; `Unavailable` if the cluster is not founded yet.
+pub fn decide(cluster: Option<&Cluster>, command: Command) -> Result<Option<Event>, Refusal> {
     let unknown = || Refusal::new(Code::Unavailable, "the cluster is not founded yet");
     let cluster = cluster.ok_or_else(unknown)?;
-    Ok((cluster.preemption != on).then_some(Event::PreemptionSwitched { on }))
+    match command {
+        Command::SwitchPreemption(on) => {
+            Ok((cluster.preemption != on).then_some(Event::PreemptionSwitched { on }))
+        }
+        Command::Reshard(shards) => {
+            check_shards(shards)?;
+            Ok((cluster.shards != shards).then_some(Event::Resharded { shards }))
+        }
+    }
+}
+
+/// Checks a number of shards.
+///
+/// # Errors
+/// `InvalidRequest`, with the valid numbers.
+pub fn check_shards(shards: u16) -> Result<(), Refusal> {
+    if (1..=MAX_SHARDS).contains(&shards) {
+        return Ok(());
+    }
+    let problem = format!("invalid number {shards}: expected 1 to {MAX_SHARDS}");
+    Err(Refusal::invalid(vec![BadField { field: "shards".into(), problem }]))
 }
 
 /// Folds one decision.
@@ -232,6 +289,7 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
         }),
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
         Event::PreemptionSwitched { on } => cluster.map(|cluster| Cluster { preemption: *on, ..cluster }),
+        Event::Resharded { shards } => cluster.map(|cluster| Cluster { shards: *shards, ..cluster }),
         // Who reads the log knows of it before.
         Event::PositionSetAside { .. } => cluster,
     }

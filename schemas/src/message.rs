@@ -5,6 +5,7 @@
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget`, `.accept-log` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.cluster.shards` | [`Request`] of [`Reshard`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.domain.limit` | [`Request`] of [`LimitDomain`](crate::quota::LimitDomain), JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
@@ -65,6 +66,14 @@ pub struct SetAside {
 pub struct SwitchPreemption {
     /// Whether it may.
     pub on: bool,
+}
+
+/// Order of an operator: the number of shards from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reshard {
+    /// The number, 1 to 1,024.
+    pub shards: u16,
 }
 
 /// What is around every client's command.

@@ -3,8 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bus::OperatorVerb;
 use crate::names::Domain;
 use crate::refusal::{BadField, Code, Refusal};
+use crate::request;
 
 /// Definition of one quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,12 @@ pub struct LimitDomain {
 }
 
 impl LimitDomain {
+    /// Returns the digest by which a repeated request is recognised.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &format!("{self:?}"))
+    }
+
     /// Returns the quotas of a domain with `quotas` after this command.
     ///
     /// # Errors

@@ -20,8 +20,11 @@ impl fmt::Display for Position {
     }
 }
 
-/// How many shards a new cluster gets. Fixed in its first entry.
-pub const DEFAULT_SHARDS: u16 = 32;
+/// Number of shards of a new cluster. More shards mean more, smaller entries: docs/performance.md, "Shards".
+pub const DEFAULT_SHARDS: u16 = 4;
+
+/// Maximum number of shards.
+pub const MAX_SHARDS: u16 = 1_024;
 
 /// What every subject of the journal starts with.
 pub const EVENT_ROOT: &str = "muster.event.";
@@ -106,6 +109,11 @@ impl fmt::Display for Subject {
             Self::Task(shard) => write!(f, "{EVENT_ROOT}task.{shard}"),
         }
     }
+}
+
+/// Returns the subjects of processes and of tasks in a cluster with `shards` shards.
+pub fn shard_subjects(shards: u16) -> impl Iterator<Item = Subject> {
+    (0..shards).flat_map(|shard| [Subject::Lrp(shard), Subject::Task(shard)])
 }
 
 /// A number as `Display` writes it: no sign, no leading zero. So a subject has one spelling.

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::exec::{Talk, Talked};
 use schemas::health::ContainerHealth;
-use schemas::message::{Done, Envelope, SetAside, SwitchPreemption};
+use schemas::message::{Done, Envelope, Reshard, SetAside, SwitchPreemption};
 use schemas::names::{DefinitionId, Domain, EvaluationId, ProcessGuid};
 use schemas::process::{Purpose, Steer};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
@@ -108,6 +108,7 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             | OperatorVerb::CellForget
             | OperatorVerb::CellAcceptLog => schemas.of::<CellEvacuate>(),
             OperatorVerb::ClusterPreemption => schemas.of::<SwitchPreemption>(),
+            OperatorVerb::ClusterShards => schemas.of::<Reshard>(),
             OperatorVerb::DomainLimit => schemas.of::<LimitDomain>(),
             OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
         };

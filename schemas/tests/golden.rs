@@ -521,6 +521,7 @@ fn other_events() -> Vec<Event> {
         cluster::Event::OrdinalFreed { cell_id: CellId::new("c1").unwrap(), ordinal: 0 },
         cluster::Event::FormatRaised { format: 1 },
         cluster::Event::PreemptionSwitched { on: true },
+        cluster::Event::Resharded { shards: 8 },
         cluster::Event::PositionSetAside {
             position: Position(4711),
             reason: "written by a trial of a later version".into(),

@@ -9,7 +9,7 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
 };
 use schemas::limits::DURATION_MS;
-use schemas::message::{Done, Envelope, OfCell, Request, SetAside, SwitchPreemption};
+use schemas::message::{Done, Envelope, OfCell, Request, Reshard, SetAside, SwitchPreemption};
 use schemas::names::{
     CellId, DefinitionId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
@@ -269,7 +269,7 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn command_cell(&self, id: &CellId, command: cell::Command) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
-        self.ask_for(&subjects::operator_cell(&self.name, command), &request).await
+        self.ask_for(&subjects::operator(&self.name, command.verb()), &request).await
     }
 
     /// Has the rep of a cell forget the terms and positions that it knows, and go on with the log as it is now: behind a restore it
@@ -290,6 +290,16 @@ impl Client {
     pub async fn switch_preemption(&self, on: bool) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: SwitchPreemption { on } };
         self.ask_for(&subjects::operator(&self.name, OperatorVerb::ClusterPreemption), &request).await
+    }
+
+    /// Changes the number of shards of the log, 1 to 1,024: as many entries of processes, and of tasks, are written at the same time. Commands
+    /// continue during the change. Only operators may do that.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn reshard(&self, shards: u16) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: Reshard { shards } };
+        self.ask_for(&subjects::operator(&self.name, OperatorVerb::ClusterShards), &request).await
     }
 
     /// Changes quotas of a domain. Only operators may do that.

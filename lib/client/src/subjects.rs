@@ -2,7 +2,6 @@
 
 pub use schemas::bus::QueryVerb as Query;
 use schemas::bus::{BusSubject, Inbox, OperatorVerb};
-use schemas::cell;
 use schemas::names::{ClientName, Domain};
 use schemas::spec::ClientCommand;
 
@@ -22,18 +21,6 @@ pub fn seal(domain: &Domain, name: &ClientName) -> String {
 #[must_use]
 pub fn talk(domain: &Domain, name: &ClientName) -> String {
     BusSubject::Talk(domain.clone(), name.clone()).to_string()
-}
-
-/// The subject on which an operator asks something of a cell.
-#[must_use]
-pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
-    let verb = match command {
-        cell::Command::Evacuate => OperatorVerb::CellEvacuate,
-        cell::Command::Cordon => OperatorVerb::CellCordon,
-        cell::Command::Uncordon => OperatorVerb::CellUncordon,
-        cell::Command::Forget => OperatorVerb::CellForget,
-    };
-    operator(name, verb)
 }
 
 /// Returns the subject of an operator's command.
@@ -59,10 +46,7 @@ mod tests {
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");
         assert_eq!(seal(&domain, &name), "muster.client.shop.ci.secret.seal");
         assert_eq!(talk(&domain, &name), "muster.client.shop.ci.instance.talk");
-        assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
-        assert_eq!(operator(&name, OperatorVerb::ClusterPreemption), "muster.operator.ci.cluster.preemption");
-        assert_eq!(operator(&name, OperatorVerb::DomainLimit), "muster.operator.ci.domain.limit");
-        assert_eq!(operator(&name, OperatorVerb::JournalSetAside), "muster.operator.ci.journal.set-aside");
+        assert_eq!(operator(&name, OperatorVerb::CellEvacuate), "muster.operator.ci.cell.evacuate");
         assert_eq!(inbox(&domain, &name), "muster.inbox.client.shop.ci");
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Head, String> {
     if number(head, SUM) != crc64(&[&head[..SUM]]) {
         return Err("its head is damaged".to_owned());
     }
-    if number(head, 8) != snapshot::VERSION {
+    if !snapshot::is_readable(number(head, 8)) {
         return Err("it is of another version of snapshots".to_owned());
     }
     let found = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;

@@ -132,6 +132,7 @@ const fn numbered(event: &cluster::Event) -> Option<&CellId> {
         | cluster::Event::FormatRaised { .. }
         | cluster::Event::PreemptionSwitched { .. }
         | cluster::Event::Elected { .. }
+        | cluster::Event::Resharded { .. }
         | cluster::Event::PositionSetAside { .. } => None,
     }
 }

@@ -283,7 +283,7 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
 #[test]
 fn before_the_first_entry_there_is_nothing() {
     let world = World::new();
-    assert_eq!((world.position(), world.shards(), world.cluster()), (Position(0), 32, None));
+    assert_eq!((world.position(), world.shards(), world.cluster()), (Position(0), 4, None));
     assert_eq!(world.last_on(&Subject::Cluster), Position(0));
     assert_eq!(world.last_time(&Subject::Cluster), Timestamp(0));
 }

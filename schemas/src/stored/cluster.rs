@@ -60,6 +60,12 @@ pub enum Cluster {
         /// Whether it may.
         on: bool,
     },
+    /// An operator changed the number of shards.
+    #[serde(rename = "resharded.v1")]
+    ReshardedV1 {
+        /// The new number: every later entry of a process or a task is on the subject that it gives.
+        shards: u16,
+    },
     /// An operator set aside what stands at a position.
     #[serde(rename = "position_set_aside.v1")]
     PositionSetAsideV1 {
@@ -92,6 +98,7 @@ impl Mirror<cluster::Event> for Cluster {
             Self::OrdinalFreedV1 { cell_id, ordinal } => cluster::Event::OrdinalFreed { cell_id, ordinal },
             Self::FormatRaisedV1 { format } => cluster::Event::FormatRaised { format },
             Self::PreemptionSwitchedV1 { on } => cluster::Event::PreemptionSwitched { on },
+            Self::ReshardedV1 { shards } => cluster::Event::Resharded { shards },
             Self::PositionSetAsideV1 { position, reason } => {
                 cluster::Event::PositionSetAside { position, reason }
             }
@@ -108,6 +115,7 @@ impl Mirror<Cluster> for cluster::Event {
             Self::OrdinalFreed { cell_id, ordinal } => Cluster::OrdinalFreedV1 { cell_id, ordinal },
             Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
             Self::PreemptionSwitched { on } => Cluster::PreemptionSwitchedV1 { on },
+            Self::Resharded { shards } => Cluster::ReshardedV1 { shards },
             Self::PositionSetAside { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
         }
     }
@@ -122,6 +130,7 @@ impl Cluster {
             cluster::Event::OrdinalFreed { .. } => "cluster.ordinal_freed.v1",
             cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
             cluster::Event::PreemptionSwitched { .. } => "cluster.preemption_switched.v1",
+            cluster::Event::Resharded { .. } => "cluster.resharded.v1",
             cluster::Event::PositionSetAside { .. } => "cluster.position_set_aside.v1",
         }
     }

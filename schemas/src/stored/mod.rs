@@ -306,6 +306,7 @@ impl Event {
         "cluster.ordinal_freed.v1",
         "cluster.format_raised.v1",
         "cluster.preemption_switched.v1",
+        "cluster.resharded.v1",
         "cluster.position_set_aside.v1",
     ];
 }

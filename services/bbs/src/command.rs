@@ -72,8 +72,8 @@ pub(crate) enum AggregateCommand {
     Left(CellId, Incarnation),
     /// An operator asks something of a cell.
     Cell(CellId, cell::Command),
-    /// An operator switches preemption on or off.
-    Preemption(bool),
+    /// Command of an operator that concerns the whole cluster.
+    Cluster(cluster::Command),
     /// An operator changes quotas of a domain.
     Limit(LimitDomain),
     /// Cells that came get an ordinal, and those of forgotten cells are free.
@@ -131,7 +131,7 @@ impl QueuedCommand {
                 | AggregateCommand::Attach(_)
                 | AggregateCommand::Left(..)
                 | AggregateCommand::Cell(..)
-                | AggregateCommand::Preemption(_)
+                | AggregateCommand::Cluster(_)
                 | AggregateCommand::Limit(_)
                 | AggregateCommand::Number
                 | AggregateCommand::Lead { .. },
@@ -144,6 +144,11 @@ impl QueuedCommand {
     /// or a parameterised task of which several dispatches may be launched.
     pub(crate) fn converges_several(&self) -> bool {
         matches!(self.converges(), Some(Due::Process(_) | Due::Parameterised(_)))
+    }
+
+    /// Returns `true` if this changes the number of shards.
+    pub(crate) const fn reshards(&self) -> bool {
+        matches!(self.command, AggregateCommand::Cluster(cluster::Command::Reshard(_)))
     }
 
     /// Whether this gives up a cell.
@@ -178,7 +183,7 @@ impl AggregateCommand {
             | Self::Attach(cell)
             | Self::Left(cell, _)
             | Self::Cell(cell, _) => Subject::Cell(cell.clone()),
-            Self::Preemption(_) | Self::Number | Self::Lead { .. } => Subject::Cluster,
+            Self::Cluster(_) | Self::Number | Self::Lead { .. } => Subject::Cluster,
         }
     }
 
@@ -201,7 +206,7 @@ impl AggregateCommand {
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
-            | Self::Preemption(_)
+            | Self::Cluster(_)
             | Self::Limit(_)
             | Self::Number
             | Self::Lead { .. } => false,
@@ -236,7 +241,7 @@ impl AggregateCommand {
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
-            | Self::Preemption(_)
+            | Self::Cluster(_)
             | Self::Limit(_)
             | Self::Number
             | Self::Lead { .. } => None,

@@ -5,6 +5,9 @@
 //! answer is held back until the journal's leader has been asked for the subject's last entry, after the command came. If
 //! that is the entry on which was judged, the answer is true. If the journal stands further, the command waits for the
 //! follower and is judged again. One read confirms everything that is held on its subject.
+//!
+//! If the number of shards was changed, later entries of a process are on another subject, and its old subject looks as if nothing had
+//! happened. So an answer about a process or a task also waits for a read of the cluster's subject that shows nothing new.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -56,6 +59,10 @@ enum Stage {
     Again(Timestamp),
     /// For the follower to come so far.
     Behind(Position),
+    /// For the next read of the cluster's subject.
+    WantsCluster,
+    /// For a read of the cluster's subject that began after the subject itself was confirmed.
+    ReadsCluster,
 }
 
 /// What a read says of the answers that are held on its subject.
@@ -103,6 +110,10 @@ impl Confirmations {
             if let Some(held) = self.held.get_mut(&subject) {
                 held.stage = Stage::Reads;
             }
+            if subject == Subject::Cluster {
+                let waits = self.held.values_mut().filter(|held| held.stage == Stage::WantsCluster);
+                waits.for_each(|held| held.stage = Stage::ReadsCluster);
+            }
             self.reading.insert(subject.clone());
             reads.push(subject);
         }
@@ -124,6 +135,11 @@ impl Confirmations {
             return Confirmed::Nothing;
         };
         match last {
+            Some(last) if last == held.judged && subject.is_shard() => {
+                held.stage = Stage::WantsCluster;
+                self.want(&Subject::Cluster);
+                Confirmed::Nothing
+            }
             Some(last) if last == held.judged => {
                 self.take(subject).map_or(Confirmed::Nothing, Confirmed::True)
             }
@@ -139,6 +155,29 @@ impl Confirmations {
                 Confirmed::Nothing
             }
         }
+    }
+
+    /// The last entry of the cluster's subject was read, after [`Confirmations::read`]; `None` if the read failed. If the follower has delivered
+    /// that entry, returns the answers that waited for it, which are true. Otherwise they are confirmed again, a little later.
+    pub(crate) fn cluster_read(
+        &mut self,
+        last: Option<Position>,
+        delivered: Position,
+        now: Timestamp,
+    ) -> Vec<(Subject, Answers)> {
+        if last.is_none_or(|last| last > delivered) {
+            let waits = self.held.values_mut().filter(|held| held.stage == Stage::ReadsCluster);
+            waits.for_each(|held| held.stage = Stage::Again(now + AGAIN));
+            return vec![];
+        }
+        let read = self.held.extract_if(.., |_, held| held.stage == Stage::ReadsCluster);
+        read.map(|(subject, held)| (subject, held.answers)).collect()
+    }
+
+    /// Takes every answer about processes and tasks: the number of shards was changed.
+    pub(crate) fn drain_shards(&mut self) -> Answers {
+        let of_shards = self.held.extract_if(.., |subject, _| subject.is_shard());
+        of_shards.flat_map(|(_, held)| held.answers).collect()
     }
 
     /// The follower delivered an entry of a subject. Answers what is to be judged again.
@@ -167,7 +206,9 @@ impl Confirmations {
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let due = |held: &Held| match held.stage {
             Stage::Again(at) => held.due.min(at),
-            Stage::Wants | Stage::Reads | Stage::Behind(_) => held.due,
+            Stage::Wants | Stage::Reads | Stage::Behind(_) | Stage::WantsCluster | Stage::ReadsCluster => {
+                held.due
+            }
         };
         self.held.values().map(due).min()
     }
@@ -226,6 +267,32 @@ mod tests {
             };
             assert_eq!(word, said, "{last:?} {delivered}");
             assert_eq!(confirmations.holds(&Subject::Cluster), ["behind", "nothing"].contains(&said));
+        }
+    }
+
+    #[test]
+    fn answer_about_a_process_waits_for_a_read_of_the_cluster_that_began_later() {
+        let shard = Subject::Lrp(0);
+        for (last, confirmed) in [(Some(3), true), (Some(2), true), (Some(4), false), (None, false)] {
+            let mut confirmations = Confirmations::default();
+            confirmations.want(&Subject::Cluster);
+            confirmations.hold(&shard, vec![], Position(5), at(0));
+            assert_eq!(confirmations.reads(), [Subject::Cluster, shard.clone()]);
+            let read = confirmations.read(&shard, Some(Position(5)), Position(5), at(0));
+            assert!(matches!(read, Confirmed::Nothing) && confirmations.holds(&shard));
+            // The read under way began before, and the next one begins after it.
+            assert_eq!(confirmations.reads(), []);
+            confirmations.read(&Subject::Cluster, Some(Position(3)), Position(3), at(0));
+            assert!(confirmations.cluster_read(Some(Position(3)), Position(3), at(0)).is_empty());
+            assert_eq!(confirmations.reads(), [Subject::Cluster]);
+            let read = confirmations.cluster_read(last.map(Position), Position(3), at(0));
+            let subjects: Vec<&Subject> = read.iter().map(|(subject, _)| subject).collect();
+            assert_eq!(subjects, if confirmed { vec![&shard] } else { vec![] }, "{last:?}");
+            assert_eq!(confirmations.holds(&shard), !confirmed);
+            // What is not confirmed yet is read again, and not at once.
+            assert_eq!(confirmations.reads(), []);
+            confirmations.tick(at(0) + AGAIN);
+            assert_eq!(confirmations.reads().contains(&shard), !confirmed);
         }
     }
 

@@ -9,7 +9,7 @@ use schemas::quota::LimitDomain;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
-use schemas::{Timestamp, cell};
+use schemas::{Timestamp, cell, cluster};
 
 /// What happens to a BBS.
 #[derive(Debug)]
@@ -149,14 +149,14 @@ pub enum Ask {
     Outcomes(Outcomes),
     /// By a candidate for auctioneer.
     Lead(Lead),
-    /// By an operator of the cluster: whether what is less urgent may be stopped for what waits.
-    Preemption {
+    /// By an operator: a command that concerns the whole cluster.
+    Cluster {
         /// Its name, proved by the subject.
         client: ClientName,
         /// What is around the command.
         envelope: Envelope,
-        /// Whether it may.
-        on: bool,
+        /// The command.
+        command: cluster::Command,
     },
     /// By an operator of the cluster: changes quotas of a domain.
     Limit {

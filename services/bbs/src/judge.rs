@@ -236,7 +236,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
-            | AggregateCommand::Preemption(_)
+            | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
@@ -272,7 +272,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
             AggregateCommand::Limit(order) => self.limited(&order.domain).map(|limited| &limited.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
-            AggregateCommand::Preemption(_) => self.cluster().map(|cluster| &cluster.requests),
+            AggregateCommand::Cluster(_) => self.cluster().map(|cluster| &cluster.requests),
             AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
@@ -325,7 +325,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
-            | AggregateCommand::Preemption(_)
+            | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
@@ -371,8 +371,8 @@ impl Batch<'_> {
                 Ok(events(cell::decide_left(self.cell(id), *incarnation)))
             }
             AggregateCommand::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
-            AggregateCommand::Preemption(on) => {
-                let event = cluster::decide_preemption(self.cluster(), *on)?;
+            AggregateCommand::Cluster(command) => {
+                let event = cluster::decide(self.cluster(), *command)?;
                 Ok(event.into_iter().map(Event::Cluster).collect())
             }
             AggregateCommand::Limit(order) => {
@@ -448,7 +448,7 @@ impl Batch<'_> {
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
             | AggregateCommand::Cell(..)
-            | AggregateCommand::Preemption(_)
+            | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => Origin::Beginning,
@@ -528,7 +528,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(cell)
             | AggregateCommand::Left(cell, _)
             | AggregateCommand::Cell(cell, _) => Aggregate::Cell(cell.clone()),
-            AggregateCommand::Preemption(_) | AggregateCommand::Number | AggregateCommand::Lead { .. } => {
+            AggregateCommand::Cluster(_) | AggregateCommand::Number | AggregateCommand::Lead { .. } => {
                 Aggregate::Cluster
             }
         }
@@ -566,7 +566,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
-            | AggregateCommand::Preemption(_)
+            | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => self.only,

@@ -131,6 +131,25 @@ impl Shards {
         std::mem::take(&mut self.queues).into_values().flatten().collect()
     }
 
+    /// Takes every command of processes and tasks, in its order on each subject: those in flight first.
+    pub(crate) fn drain_shards(&mut self) -> Vec<QueuedCommand> {
+        let flying: Vec<Subject> =
+            self.flights.keys().filter(|subject| subject.is_shard()).cloned().collect();
+        let flights: Vec<Flight> = flying.iter().filter_map(|subject| self.take_flight(subject)).collect();
+        let decided = flights.into_iter().flat_map(|flight| flight.decided).map(|(command, _)| command);
+        let queued = self.queues.extract_if(.., |subject, _| subject.is_shard()).flat_map(|(_, queue)| queue);
+        let commands = decided.chain(queued).collect();
+        self.ready.retain(|subject| !subject.is_shard());
+        self.line.retain(|subject| !subject.is_shard());
+        self.reads.retain(|subject, _| !subject.is_shard());
+        commands
+    }
+
+    /// Returns `true` if an entry of processes or tasks is in flight.
+    pub(crate) fn flies_on_shards(&self) -> bool {
+        self.flights.keys().any(Subject::is_shard)
+    }
+
     /// Takes everything that waits and that somebody else than this BBS asked for.
     pub(crate) fn drain_asked(&mut self) -> Vec<QueuedCommand> {
         let mut taken = vec![];

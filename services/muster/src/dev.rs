@@ -301,7 +301,7 @@ fn start(
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
     let cache = Some(Cache::usual(folder.path().join(PAST)));
     let traces = traces.otlp.clone();
-    let own = Own { keys: keys(folder)?, cache, watching: watching.clone(), traces };
+    let own = Own { keys: keys(folder)?, cache, watching: watching.clone(), traces, shards: None };
     Local::start(journal, bbs, auctioneer, Duration::ZERO, own)
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Own {
     pub(crate) watching: Watching,
     /// Where spans of what is decided are sent, if anywhere.
     pub(crate) traces: Option<Collector>,
+    /// Number of shards of a cluster that is founded. `None`: the default.
+    pub(crate) shards: Option<u16>,
 }
 
 /// A running cluster.
@@ -140,7 +142,7 @@ impl Local {
         let settings = ::bbs::Settings {
             id,
             // Its journal and its cells live and end together, so an empty journal is a new cluster.
-            founds: may_lead.then_some(DEFAULT_SHARDS),
+            founds: may_lead.then_some(own.shards.unwrap_or(DEFAULT_SHARDS)),
             presence,
             durability: journal.durability().to_string(),
             history_limit: HISTORY_SHOWN,
@@ -149,7 +151,7 @@ impl Local {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let Own { keys, cache, watching, traces } = own;
+        let Own { keys, cache, watching, traces, shards: _ } = own;
         let lines = bbs::Lines { traces, ..bbs::Lines::within(journal.clone(), bus, cache) };
         // Whoever is on this host may be called: all of the cluster is, and whoever desires something of it.
         let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;

@@ -339,7 +339,7 @@ mod tests {
         "task run t.json --if-position #41",
     ];
 
-    const OF_NOUNS: [&str; 66] = [
+    const OF_NOUNS: [&str; 67] = [
         "lrp desire web.toml",
         "lrp desire - --detach",
         "lrp diff web.toml",
@@ -385,6 +385,7 @@ mod tests {
         "cell uncordon c1",
         "cell forget c1",
         "cluster show --nats nats://127.0.0.1:4222",
+        "cluster shards 8",
         "--socket /tmp/x cluster show",
         "status",
         "evaluation list",
@@ -504,6 +505,7 @@ mod tests {
         ("cell forget c1", Nothing),
         ("cluster show", Nothing),
         ("cluster preemption on", Nothing),
+        ("cluster shards 8", Nothing),
         ("status", Nothing),
         ("what-if wait", Fills),
         ("decide wait", Fills),

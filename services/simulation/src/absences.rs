@@ -44,6 +44,7 @@ const fn absence(act: &Act) -> Option<Duration> {
         | Act::Cordon(_)
         | Act::Uncordon(_)
         | Act::Preemption(_)
+        | Act::Reshard(_)
         | Act::Retry(..)
         | Act::Forget(_)
         | Act::Lose { .. }

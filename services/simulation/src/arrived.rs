@@ -202,9 +202,9 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
             let (client, envelope) = (ClientName::new("operator").ok()?, Envelope::default());
             ask(Ask::Operator { client, envelope, cell, command })
         }
-        Kind::Preemption(on) => {
+        Kind::Cluster(command) => {
             let (client, envelope) = (ClientName::new("operator").ok()?, Envelope::default());
-            ask(Ask::Preemption { client, envelope, on })
+            ask(Ask::Cluster { client, envelope, command })
         }
         Kind::Attach(cell) => ask(Ask::Attach { cell, attach: must(bytes) }),
         Kind::Leave(cell) => ask(Ask::Leave { cell, leave: must(bytes) }),

@@ -41,8 +41,8 @@ pub(super) enum Kind {
     Client(Domain, &'static str, &'static str),
     /// An operator's: what becomes of a cell.
     Operator(CellId, cell::Command),
-    /// An operator's: whether what is less urgent may be stopped for what waits.
-    Preemption(bool),
+    /// An operator's: a command that concerns the whole cluster.
+    Cluster(schemas::cluster::Command),
     /// The rep of this cell asks whether it may speak for it.
     Attach(CellId),
     /// The rep of this cell leaves.
@@ -169,7 +169,7 @@ impl Cluster {
             Kind::Probe => unheard(to),
             Kind::Client(..)
             | Kind::Operator(..)
-            | Kind::Preemption(_)
+            | Kind::Cluster(_)
             | Kind::Attach(_)
             | Kind::Leave(_)
             | Kind::Query(_)

@@ -149,11 +149,11 @@ impl Cluster {
         self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
     }
 
-    /// An operator says whether what is less urgent may be stopped for what waits.
-    pub(super) fn switch_preemption(&mut self, on: bool) {
+    /// An operator sends a command that concerns the whole cluster.
+    pub(super) fn order_cluster(&mut self, command: schemas::cluster::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
-        self.ask(to, question, Kind::Preemption(on), Bytes::new());
+        self.ask(to, question, Kind::Cluster(command), Bytes::new());
     }
 
     /// The rep of a cell says that it leaves: once, and the message may be lost.

@@ -218,6 +218,7 @@ fn clock_slack(plan: &Plan) -> Duration {
         | Act::Uncordon(_)
         | Act::Forget(_)
         | Act::Preemption(_)
+        | Act::Reshard(_)
         | Act::Retry(..)
         | Act::Kill { .. }
         | Act::Lose { .. }
@@ -473,13 +474,13 @@ impl Cluster {
         self.make_peace();
         self.until(self.now + Duration::from_secs(60));
         self.refresh_for_ever();
-        self.switch_preemption(false);
+        self.order_cluster(schemas::cluster::Command::SwitchPreemption(false));
         self.take_back_cordons();
         self.mend_definitions();
         self.remove_launchers();
         self.until(self.now + Duration::from_secs(125));
         // Old copies of what operators and clients said arrive until then.
-        self.switch_preemption(false);
+        self.order_cluster(schemas::cluster::Command::SwitchPreemption(false));
         self.take_back_cordons();
         self.remove_launchers();
         self.until(self.now + Duration::from_secs(115));

@@ -21,7 +21,7 @@ macro_rules! situations {
             /// Whether it is too rare to be met in every run of the usual seeds.
             #[must_use]
             pub const fn is_rare(self) -> bool {
-                matches!(self, Self::AbsentCellClaimed)
+                matches!(self, Self::AbsentCellClaimed | Self::Overtaken)
             }
 
             /// It in words.
@@ -140,6 +140,8 @@ situations! {
     KeyReused "a key comes with something else",
     DispatchWithdrawn "a dispatch that waits is withdrawn",
     DispatchGivenUp "what waits goes with its template",
+    Resharded "the number of shards is changed",
+    Overtaken "an entry lands on a subject of an earlier number of shards",
     WaitsForClaims "work waits until cells have claimed what they were given",
     Preempted "an instance is stopped for something more urgent",
     TaskPreempted "a task is stopped for something more urgent",

@@ -307,7 +307,8 @@ impl Cluster {
             Act::Cordon(cell) => self.operator_asks(cell, cell::Command::Cordon),
             Act::Uncordon(cell) => self.operator_asks(cell, cell::Command::Uncordon),
             Act::Forget(cell) => self.operator_asks(cell, cell::Command::Forget),
-            Act::Preemption(on) => self.switch_preemption(on),
+            Act::Preemption(on) => self.order_cluster(schemas::cluster::Command::SwitchPreemption(on)),
+            Act::Reshard(shards) => self.order_cluster(schemas::cluster::Command::Reshard(shards)),
             Act::Retry(of, trigger) => self.client_retries(&of, trigger),
             Act::Kill { node, away } => self.kill(node, away),
             Act::Lose { cell, away } => self.let_die(cell, away),
@@ -454,6 +455,7 @@ impl Cluster {
             | Act::Uncordon(_)
             | Act::Forget(_)
             | Act::Preemption(_)
+            | Act::Reshard(_)
             | Act::Retry(..)
             | Act::Kill { .. }
             | Act::Lose { .. }

@@ -75,6 +75,8 @@ pub enum Act {
     Forget(usize),
     /// An operator says whether what is less urgent may be stopped for what waits.
     Preemption(bool),
+    /// An operator changes the number of shards.
+    Reshard(u16),
     /// Somebody wants an evaluation tried again: the newest of this process or task with this trigger.
     Retry(ProcessGuid, Trigger),
     /// A service is killed and starts again later; a cell's containers live on.
@@ -186,6 +188,7 @@ impl Act {
             Self::Uncordon(_) => "evacuations taken back",
             Self::Forget(_) => "cells to be forgotten",
             Self::Preemption(_) => "switches of preemption",
+            Self::Reshard(_) => "changes of the number of shards",
             Self::Retry(..) => "evaluations to be tried again",
             Self::Kill { .. } => "kills",
             Self::Lose { away: Some(_), .. } => "machines lost for a while",
@@ -209,6 +212,21 @@ impl Act {
     }
 }
 
+/// In some runs an operator changes the number of shards, once or several times.
+fn resharding(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+    const PERMILLE: u64 = 300;
+    if !rng.chance(PERMILLE) {
+        return vec![];
+    }
+    let mut acts = vec![];
+    let mut at = rng.millis(1_000, 30_000);
+    while at < peace_at {
+        acts.push((at, Act::Reshard(1 + u16::try_from(rng.below(12)).unwrap_or_default())));
+        at += rng.millis(500, 40_000);
+    }
+    acts
+}
+
 impl Plan {
     /// The plan of a seed: all that can go wrong, each kind in some runs and not in others.
     #[must_use]
@@ -226,6 +244,7 @@ impl Plan {
             plan.acts.extend(periodics::drawn(&mut Rng::new(seed, 31), plan.peace_at));
             plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
             plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
+            plan.acts.extend(resharding(&mut Rng::new(seed, 40), plan.peace_at));
             plan.acts.extend(retries::drawn(&mut Rng::new(seed, 37), plan.peace_at));
             plan.acts.extend(racks::wished(&mut Rng::new(seed, 36), plan.peace_at));
             plan.acts.extend(walls::drawn(&mut Rng::new(seed, 39), plan.peace_at));

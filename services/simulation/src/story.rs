@@ -51,6 +51,7 @@
 //! | `domain apps fresh for 20s \| ever` | |
 //! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | an operator's request |
 //! | `preemption on`, `preemption off` | an operator's, too |
+//! | `shards 8` | an operator changes the number of shards |
 //! | `retry evaluation of web for attempts` | somebody wants the newest of its evaluations with this trigger tried again |
 //! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |
 //! | `lose cell c2 [for 20s]` | its machine dies with all its containers; an empty one comes back, or none |

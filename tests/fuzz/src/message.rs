@@ -6,7 +6,7 @@ use schemas::codec::{Form, SCHEMA, decode, encode};
 use schemas::exec::{Talk, Talked, Talking};
 use schemas::message::{
     Alive, Answer, Attach, Beat, Dismiss, Done, Enter, Envelope, Heartbeat, Lead, Leave, OfCell, Outcomes,
-    Perform, Performed, RepOrder, Reported, Reports, SetAside, Stop, SwitchPreemption,
+    Perform, Performed, RepOrder, Reported, Reports, Reshard, SetAside, Stop, SwitchPreemption,
 };
 use schemas::published::{ListSchemas, ShowSchema};
 use schemas::query::{Filter, Logs, ReadEvents, ReadLogs, Records, RecordsAnswer, Show};
@@ -46,6 +46,7 @@ const KINDS: &[Check] = &[
     travels::<ShowSchema>,
     travels::<Stop>,
     travels::<SwitchPreemption>,
+    travels::<Reshard>,
     travels::<Enter>,
     travels::<Talk>,
     travels::<Talked>,

@@ -70,6 +70,10 @@ pub(super) fn cluster(
         (cluster::Event::PreemptionSwitched { on }, Some(cluster)) => {
             (*on == cluster.preemption).then(|| "preemption is so already".to_owned())
         }
+        (cluster::Event::Resharded { shards }, Some(cluster)) => match cluster::check_shards(*shards) {
+            Ok(()) => (*shards == cluster.shards).then(|| format!("there are {shards} shards already")),
+            Err(refusal) => Some(refusal.message),
+        },
         (cluster::Event::PositionSetAside { position, .. }, Some(_)) => {
             set_aside(*position, decision, recorded)
         }

@@ -77,7 +77,7 @@ impl Batch<'_> {
             AggregateCommand::Cell(id, _) => {
                 (format!("cell {id}"), self.cells.contains_key(id), Some(self.last_on(command)))
             }
-            AggregateCommand::Preemption(_) => {
+            AggregateCommand::Cluster(_) => {
                 ("the cluster".to_owned(), self.cluster.is_some(), Some(self.last_on(command)))
             }
             AggregateCommand::Seen(..)

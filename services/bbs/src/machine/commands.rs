@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::bus::{ClientVerb, OperatorVerb};
+use schemas::bus::ClientVerb;
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
 use schemas::limits::{BATCH, EVICTIONS};
@@ -10,7 +10,7 @@ use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementO
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::preemption::Eviction;
 use schemas::spec::{ClientCommand, PeriodicAsk};
-use schemas::{BadField, Code, Refusal, cluster, parameterised, periodic, process, request, task};
+use schemas::{BadField, Code, Refusal, cluster, parameterised, periodic, process, task};
 
 use super::{Bbs, MOST_QUEUED, not_leading};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
@@ -32,22 +32,20 @@ impl Bbs {
             Ask::Attach { cell, attach } => self.attach(requester, &cell, attach),
             Ask::Leave { cell, leave } => self.leave(requester, cell, leave),
             Ask::Operator { client, envelope, cell, command } => {
+                let digest = || command.digest(&cell);
                 let order = AggregateCommand::Cell(cell.clone(), command);
-                self.asked_by_operator(requester, (client, envelope), order, || command.digest(&cell));
+                self.asked_by_operator(requester, (client, envelope), order, digest);
                 Ok(())
             }
-            Ask::Preemption { client, envelope, on } => {
-                let digest =
-                    || request::digest(OperatorVerb::ClusterPreemption.noun_and_verb(), &on.to_string());
-                let order = AggregateCommand::Preemption(on);
-                self.asked_by_operator(requester, (client, envelope), order, digest);
+            Ask::Cluster { client, envelope, command } => {
+                let order = AggregateCommand::Cluster(command);
+                self.asked_by_operator(requester, (client, envelope), order, || command.digest());
                 Ok(())
             }
             Ask::Limit { client, envelope, order } => {
-                let asked = format!("{order:?}");
-                let digest = || request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &asked);
+                let digest = order.digest();
                 let order = AggregateCommand::Limit(order);
-                self.asked_by_operator(requester, (client, envelope), order, digest);
+                self.asked_by_operator(requester, (client, envelope), order, || digest);
                 Ok(())
             }
             Ask::Lead(lead) => {

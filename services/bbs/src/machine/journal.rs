@@ -122,6 +122,9 @@ impl Bbs {
         {
             return None;
         }
+        if self.waits_for_resharding(subject) {
+            return None;
+        }
         self.shards.boarding(subject, self.settings.bytes_in_flight)
     }
 
@@ -300,14 +303,49 @@ impl Bbs {
             Confirmed::Nothing => self.settle_flight(subject, last),
             Confirmed::Behind => self.leadership.fell_behind(),
             Confirmed::Outdated(answers) => self.judge_again(subject, answers),
-            Confirmed::True(answers) => {
-                for (command, verdict) in answers {
-                    self.settle(&command, self.world().position(), verdict);
-                }
-            }
+            Confirmed::True(answers) => self.settle_all(answers),
         }
         self.mark_ready(subject.clone());
+        if *subject == Subject::Cluster {
+            for (subject, answers) in self.confirmations.cluster_read(stands, delivered, self.now) {
+                self.settle_all(answers);
+                self.mark_ready(subject);
+            }
+        }
         self.read_last();
+    }
+
+    /// Gives answers that were held back until the journal confirmed them.
+    fn settle_all(&mut self, answers: Answers) {
+        for (command, verdict) in answers {
+            self.settle(&command, self.world().position(), verdict);
+        }
+    }
+
+    /// The number of shards was changed: every command of a process or a task is decided again, on its new subject. An entry that is
+    /// in flight on an old subject does not count any more.
+    pub(super) fn resharded(&mut self) {
+        let held = self.confirmations.drain_shards().into_iter().map(|(command, _)| command);
+        for command in held.chain(self.shards.drain_shards()).collect::<Vec<_>>() {
+            if !self.leads() {
+                self.refuse(&command, not_leading(self.settings.may_lead));
+                continue;
+            }
+            command.converges().into_iter().for_each(|due| self.convergence.again(due));
+            let subject = command.command.subject(self.world().shards());
+            self.shards.push(subject, command);
+        }
+    }
+
+    /// Returns `true` if a subject waits for a change of the number of shards. The change is recorded when no entry of a process or a task is
+    /// in flight, and until then no new one is sent.
+    fn waits_for_resharding(&self, subject: &Subject) -> bool {
+        let is_asked = || self.shards.holds(&Subject::Cluster, QueuedCommand::reshards);
+        match subject {
+            Subject::Cluster => self.shards.flies_on_shards() && is_asked(),
+            Subject::Lrp(_) | Subject::Task(_) => is_asked(),
+            Subject::Cell(_) | Subject::Domain(_) => false,
+        }
     }
 
     /// What was judged on an old picture is judged again, before what came later; by another BBS if this one doesn't lead.

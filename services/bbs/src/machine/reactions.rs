@@ -11,7 +11,7 @@ use schemas::message::{Enter, Stop};
 use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, TaskGuid};
 use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
-use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, parameterised, task};
+use schemas::{ActualLrpKey, Decision, Entry, cell, cluster, evacuating, parameterised, task};
 
 use super::{Bbs, REPORTS, not_leading};
 use crate::callbacks::Called;
@@ -77,8 +77,8 @@ impl Bbs {
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
-            | Event::Periodic(_)
-            | Event::Cluster(_) => {}
+            | Event::Periodic(_) => {}
+            Event::Cluster(event) => self.react_to_cluster(event),
             Event::Parameterised(event) => self.react_to_parameterised(decision, event),
         }
     }
@@ -146,6 +146,19 @@ impl Bbs {
             | cell::Event::Resumed {}
             | cell::Event::Healthy {}
             | cell::Event::Unhealthy { .. } => {}
+        }
+    }
+
+    fn react_to_cluster(&mut self, event: &cluster::Event) {
+        match event {
+            cluster::Event::Resharded { .. } => self.resharded(),
+            cluster::Event::Founded { .. }
+            | cluster::Event::Elected { .. }
+            | cluster::Event::OrdinalAssigned { .. }
+            | cluster::Event::OrdinalFreed { .. }
+            | cluster::Event::FormatRaised { .. }
+            | cluster::Event::PreemptionSwitched { .. }
+            | cluster::Event::PositionSetAside { .. } => {}
         }
     }
 

@@ -88,7 +88,14 @@ fn first(scene: &Scene, name: &str) -> (WorkKey, Timestamp) {
 
 fn switch(scene: &mut Scene, on: bool) {
     let client = ClientName::new("ops").unwrap();
-    let token = scene.ask(0, Ask::Preemption { client, envelope: Envelope::default(), on });
+    let token = scene.ask(
+        0,
+        Ask::Cluster {
+            client,
+            envelope: Envelope::default(),
+            command: schemas::cluster::Command::SwitchPreemption(on),
+        },
+    );
     assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
 }
 

@@ -16,5 +16,6 @@ mod quotas;
 mod requests;
 mod rollouts;
 mod scene;
+mod shards;
 mod tasks;
 mod words;

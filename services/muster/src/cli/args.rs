@@ -15,6 +15,7 @@ use schemas::names::{
 };
 use schemas::query::AsOf;
 use schemas::rank::Priority;
+use schemas::subject::MAX_SHARDS;
 
 use super::auth::AuthVerb;
 use super::dead_letters::DeadLettersVerb;
@@ -948,6 +949,12 @@ pub(crate) enum ClusterVerb {
         /// On or off
         #[arg(value_enum)]
         switch: Switch,
+    },
+    /// Change the number of shards of the log: how many entries of processes, and of tasks, are written at the same time
+    Shards {
+        /// 1 to 1024; more shards mean more, smaller entries
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_SHARDS)))]
+        number: u16,
     },
 }
 

@@ -153,7 +153,7 @@ async fn events_of(journal: &Journal, range: Range, sink: &mut Sink) -> Result<(
 }
 
 fn shown(reader: &Reader, recorded: Recorded) -> RecordedEntry {
-    let entry = match reader.check(&recorded.subject, &recorded.bytes) {
+    let entry = match reader.check(recorded.position, &recorded.subject, &recorded.bytes) {
         Ok(entry) => ReadEntry::Known(entry),
         Err(why) => ReadEntry::unknown(why.to_string(), &recorded.bytes),
     };

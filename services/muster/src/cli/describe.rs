@@ -532,6 +532,7 @@ fn of_cluster(event: &cluster::Event) -> String {
         cluster::Event::FormatRaised { format } => format!("format raised to {format}"),
         cluster::Event::PreemptionSwitched { on: true } => "preemption switched on".to_owned(),
         cluster::Event::PreemptionSwitched { on: false } => "preemption switched off".to_owned(),
+        cluster::Event::Resharded { shards } => format!("number of shards changed to {shards}"),
         cluster::Event::PositionSetAside { position, reason } => {
             format!("position {position} set aside: {}", one_line(reason))
         }

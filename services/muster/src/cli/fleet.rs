@@ -13,6 +13,7 @@ use super::args::{CellVerb, ClusterVerb, DomainVerb, Global, Switch};
 use super::connect::connect;
 use super::failure::Failure;
 use super::output::Output;
+use super::words::count;
 use super::{find, rows};
 use crate::{founding, launch};
 
@@ -28,6 +29,13 @@ struct Refreshed {
 #[derive(Serialize)]
 struct Switched {
     preemption: bool,
+    position: Position,
+}
+
+/// Result of a change of the number of shards.
+#[derive(Serialize)]
+struct Resharded {
+    shards: u16,
     position: Position,
 }
 
@@ -163,6 +171,14 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
             Output::new(global).one(&founded, |founded, _| {
                 let word = if founded.new { "is founded" } else { "is there already" };
                 format!("cluster {} {word}", founded.cluster_id)
+            })
+        }
+        ClusterVerb::Shards { number } => {
+            let done = connect(global).await?.reshard(number).await;
+            let doing = |error| Failure::from(error).doing("change the number of shards");
+            let resharded = Resharded { shards: number, position: done.map_err(doing)?.position };
+            Output::new(global).next(&resharded, |_, _| {
+                format!("the log has {} from now on", count(u64::from(number), "shard"))
             })
         }
         ClusterVerb::Preemption { switch } => {

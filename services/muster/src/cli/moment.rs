@@ -154,7 +154,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
             | CellVerb::Forget { .. }
             | CellVerb::AcceptLog { .. },
         )
-        | Command::Cluster(ClusterVerb::Preemption { .. } | ClusterVerb::Found(_))
+        | Command::Cluster(ClusterVerb::Preemption { .. } | ClusterVerb::Shards { .. } | ClusterVerb::Found(_))
         | Command::Evaluation(EvaluationVerb::Watch { .. } | EvaluationVerb::Retry { .. })
         | Command::Events(_)
         | Command::Journal(_)

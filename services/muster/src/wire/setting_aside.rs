@@ -150,7 +150,7 @@ pub(crate) async fn stop_behind(
 ) -> Result<Option<(Position, String, String)>, JournalError> {
     let read = journal.read(position, None, 1).await?;
     let found = read.into_iter().find(|one| !known.contains_key(&one.position));
-    Ok(found.and_then(|one| match Reader::default().check(&one.subject, &one.bytes) {
+    Ok(found.and_then(|one| match Reader::default().check(one.position, &one.subject, &one.bytes) {
         Err(newer @ (DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {
             Some((one.position, one.subject, newer.to_string()))
         }
@@ -210,7 +210,7 @@ async fn stands(
     }
     let read = journal.read(Position(position.0 - 1), None, 1).await?;
     let found = read.first().filter(|one| one.position == position);
-    Ok(found.map(|one| Reader::default().check(&one.subject, &one.bytes)))
+    Ok(found.map(|one| Reader::default().check(one.position, &one.subject, &one.bytes)))
 }
 
 fn unreadable(error: &JournalError) -> Refusal {

@@ -12,7 +12,7 @@ use schemas::names::{
     CellId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId, ServiceId,
 };
 use schemas::spec::ClientCommand;
-use schemas::subject::{Position, Subject};
+use schemas::subject::{Position, Subject, shard_subjects};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
 
 use super::Notes;
@@ -49,6 +49,9 @@ pub(super) struct Log {
     /// Where preemption was switched on or off.
     preemption: Vec<(Position, bool)>,
     founded: bool,
+    shards: u16,
+    /// Numbers of shards before the present one.
+    earlier_shards: BTreeSet<u16>,
     /// Where the log ends, and each subject.
     end: Position,
     ends: BTreeMap<Subject, Position>,
@@ -56,7 +59,7 @@ pub(super) struct Log {
     /// When each BBS got each command first and last, and what of each it carried out.
     arrivals: BTreeMap<(Life, RequestId), (u64, u64)>,
     arrived: u64,
-    done: BTreeMap<(Life, Subject, String), Vec<RequestId>>,
+    done: BTreeMap<(Life, String, String), Vec<RequestId>>,
 }
 
 /// So long what an auctioneer said may wait to be decided.
@@ -121,7 +124,7 @@ impl Log {
         });
     }
 
-    /// How many subjects have entries.
+    /// Number of subjects that have entries, or are those of shards.
     pub(super) fn subjects(&self) -> usize {
         self.ends.len()
     }
@@ -196,7 +199,7 @@ impl Log {
         let came = |request: &RequestId| self.arrivals.get(&(bbs, request.clone())).copied();
         // Others take turns: what counts is the order of each by itself.
         let client = format!("{:?}", decision.actor);
-        let done = self.done.entry((bbs, decision.aggregate.subject(4), client)).or_default();
+        let done = self.done.entry((bbs, decision.aggregate.to_string(), client)).or_default();
         if let Some((_, last)) = came(request) {
             let later = done.iter().find(|other| came(other).is_some_and(|(first, _)| first > last));
             notes.must(P::ClientsInOrder, later.is_none(), || {
@@ -217,6 +220,13 @@ impl Log {
         (!now.present).then_some(*position)
     }
 
+    /// Returns `true` if an entry belongs on its subject by an earlier number of shards, and not by the present one: a deposed BBS sent it before
+    /// it knew of the change, and every reader sets it aside.
+    pub(super) fn is_overtaken(&self, entry: &Entry, subject: &Subject) -> bool {
+        let belongs = |shards| entry.decisions.iter().all(|one| one.aggregate.subject(shards) == *subject);
+        !belongs(self.shards) && self.earlier_shards.iter().any(|shards| belongs(*shards))
+    }
+
     /// An entry is new, on its own subject, and time in that subject doesn't run backwards.
     pub(super) fn entry(
         &mut self,
@@ -234,7 +244,7 @@ impl Log {
         });
         notes.must(P::OnItsSubject, !entry.decisions.is_empty(), || "an empty entry".into());
         for decision in &entry.decisions {
-            let own = decision.aggregate.subject(4);
+            let own = decision.aggregate.subject(self.shards);
             notes.must(P::OnItsSubject, own == stored.subject, || {
                 format!("{:?} on {}", decision.aggregate, stored.subject)
             });
@@ -289,7 +299,8 @@ impl Log {
     /// so many others is carried out again.
     fn is_remembered(&self, first: &Carried) -> bool {
         let all = self.carried.values().flatten();
-        let since = all.filter(|one| one.aggregate == first.aggregate && one.position > first.position);
+        let is_later = |one: &&Carried| (one.position, one.version) > (first.position, first.version);
+        let since = all.filter(|one| one.aggregate == first.aggregate).filter(is_later);
         since.count() < REMEMBERED_REQUESTS
     }
 
@@ -412,7 +423,8 @@ impl Log {
 
     fn cluster(&mut self, event: &cluster::Event, (position, at): (Position, Timestamp), notes: &mut Notes) {
         match event {
-            cluster::Event::Founded { .. } => {
+            cluster::Event::Founded { shards, .. } => {
+                self.shards = *shards;
                 notes.must(P::TermsCount, !std::mem::replace(&mut self.founded, true), || {
                     "founded twice".into()
                 });
@@ -443,6 +455,13 @@ impl Log {
                 });
             }
             cluster::Event::PreemptionSwitched { on } => self.preemption.push((position, *on)),
+            cluster::Event::Resharded { shards } => {
+                notes.saw(Situation::Resharded);
+                self.earlier_shards.insert(std::mem::replace(&mut self.shards, *shards));
+                for subject in shard_subjects(*shards) {
+                    self.ends.entry(subject).or_default();
+                }
+            }
             cluster::Event::FormatRaised { .. } | cluster::Event::PositionSetAside { .. } => {}
         }
     }

@@ -389,6 +389,11 @@ impl Checkers {
             None => (Position(0), Position(0), None),
         };
         self.log.stands(&stored.subject, position, Some(expected), &mut notes);
+        if self.log.is_overtaken(&entry, &stored.subject) {
+            self.world.fold(position, &projections::reader::nothing());
+            self.coverage.saw(Situation::Overtaken);
+            return ("set aside: the number of shards was changed".to_owned(), notes.broken);
+        }
         self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
         sizes::of_entry(&entry, stored.bytes.len(), &mut notes);
         for decision in &entry.decisions {

@@ -61,8 +61,9 @@ impl Kind {
             // about room has a cell offered work again that waits, also if it refused that: while the log takes no entries,
             // nothing else limits this.
             Self::Heartbeat | Self::Records | Self::List | Self::Perform => 60,
-            // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
-            Self::Read => 100,
+            // Every 200 ms of a subject whose end is not known, and whatever else happens to it; the cluster's subject once more after
+            // each read that confirms answers about processes and tasks.
+            Self::Read => 200,
             // As much as clients, reps and auctioneers have to say.
             Self::Append => 300,
         }

@@ -88,8 +88,9 @@ impl Stage<'_> {
                 self.client(domain, ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms })
             }
             Change::Preemption(on) => {
-                let (client, envelope, on) = (who(), Envelope::default(), *on);
-                self.answered(Ask::Preemption { client, envelope, on }).map(drop)
+                let command = schemas::cluster::Command::SwitchPreemption(*on);
+                let (client, envelope) = (who(), Envelope::default());
+                self.answered(Ask::Cluster { client, envelope, command }).map(drop)
             }
             Change::Wait(time) => self.until(self.now + *time).map_err(Failed::from),
         }

@@ -233,6 +233,7 @@ fn shards(messages: &[Message]) -> Option<u16> {
         | cluster::Event::OrdinalFreed { .. }
         | cluster::Event::FormatRaised { .. }
         | cluster::Event::PreemptionSwitched { .. }
+        | cluster::Event::Resharded { .. }
         | cluster::Event::PositionSetAside { .. } => None,
     };
     let entries = of_cluster(messages).filter_map(|(_, message)| Entry::decode(&message.bytes).ok());

@@ -9,7 +9,7 @@ use crate::plan::Act;
 
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, exec, run task, cancel, resolve, domain, evacuate, \
-                     retry evaluation of, cordon, uncordon, forget, preemption on, preemption off, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
+                     retry evaluation of, cordon, uncordon, forget, preemption on, preemption off, shards, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, full, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
@@ -22,6 +22,7 @@ impl fmt::Display for Act {
             Self::Cordon(cell) => write!(f, "cordon {}", cell_id(*cell)),
             Self::Uncordon(cell) => write!(f, "uncordon {}", cell_id(*cell)),
             Self::Forget(cell) => write!(f, "forget {}", cell_id(*cell)),
+            Self::Reshard(shards) => write!(f, "shards {shards}"),
             Self::Preemption(on) => write!(f, "preemption {}", if *on { "on" } else { "off" }),
             Self::Retry(of, trigger) => {
                 write!(f, "retry evaluation of {of} for {}", evaluations::word(trigger))
@@ -87,6 +88,8 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         Act::Preemption(true)
     } else if words.take("preemption off") {
         Act::Preemption(false)
+    } else if words.take("shards") {
+        Act::Reshard(words.number()?)
     } else if words.take("retry evaluation of") {
         let of = words.name("the name of a process or a task")?;
         words.must("for")?;

@@ -324,7 +324,7 @@ impl Bench {
         let is_aside = self.known.contains_key(&position);
         if is_aside {
             self.aside.all.push(position);
-            let read = self.reader.check(&message.subject, &message.bytes);
+            let read = self.reader.check(message.position, &message.subject, &message.bytes);
             self.aside.readable.extend(read.is_ok().then_some(position));
         }
         if self.halted {

@@ -10,12 +10,12 @@ use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
 use schemas::entry::Actor;
 use schemas::exec::{Talk, Talking};
-use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
+use schemas::message::{Envelope, OfCell, Reshard, SetAside, SwitchPreemption};
 use schemas::names::{CellId, ClientName};
 use schemas::quota::LimitDomain;
 use schemas::sight::Sight;
 use schemas::spec::{item_to_json, to_seal};
-use schemas::{BadField, Code, Refusal, cell};
+use schemas::{BadField, Code, Refusal, cell, cluster};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -123,7 +123,12 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
             (Form::Json, of_cell(client, cell::Command::Forget, incoming))
         }
         BusSubject::Operator(client, OperatorVerb::ClusterPreemption) => {
-            (Form::Json, preemption(client, incoming))
+            let command = |body: SwitchPreemption| cluster::Command::SwitchPreemption(body.on);
+            (Form::Json, of_cluster(client, command, incoming))
+        }
+        BusSubject::Operator(client, OperatorVerb::ClusterShards) => {
+            let command = |body: Reshard| cluster::Command::Reshard(body.shards);
+            (Form::Json, of_cluster(client, command, incoming))
         }
         BusSubject::Operator(client, OperatorVerb::DomainLimit) => (Form::Json, limit(client, incoming)),
         BusSubject::Attach(cell) => decoded(incoming, |attach| Ask::Attach { cell: cell.clone(), attach }),
@@ -173,7 +178,7 @@ impl Driver {
             | Ask::Attach { .. }
             | Ask::Leave { .. }
             | Ask::Operator { .. }
-            | Ask::Preemption { .. }
+            | Ask::Cluster { .. }
             | Ask::Limit { .. }
             | Ask::Lead(_) => Ok(ask),
         }
@@ -221,9 +226,13 @@ fn named_cell(incoming: &Incoming) -> Result<(Envelope, CellId), Refusal> {
     Ok((envelope, body.cell_id))
 }
 
-fn preemption(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {
-    let (envelope, body) = ordered::<SwitchPreemption>(incoming)?;
-    Ok(Ask::Preemption { client: client.clone(), envelope, on: body.on })
+fn of_cluster<B: DeserializeOwned>(
+    client: &ClientName,
+    command: impl FnOnce(B) -> cluster::Command,
+    incoming: &Incoming,
+) -> Result<Ask, Refusal> {
+    let (envelope, body) = ordered(incoming)?;
+    Ok(Ask::Cluster { client: client.clone(), envelope, command: command(body) })
 }
 
 fn limit(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {

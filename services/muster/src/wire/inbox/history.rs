@@ -93,10 +93,11 @@ impl<'a> Scan<'a> {
         room: &'a Semaphore,
     ) -> Result<Self, Refusal> {
         let about = asked.about.as_deref();
-        // Where no shards are known the log holds nothing yet, or nothing that can be read: all of it is looked at. What
-        // is asked is checked all the same.
+        // All subjects are read if no number of shards is known, because the log holds nothing that can be read, and if the number was
+        // changed, because entries of one process are on several subjects.
         let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
-        let subject = subject.filter(|_| reader.shards().is_some());
+        let subject = subject
+            .filter(|subject| reader.shards().is_some() && !(subject.is_shard() && reader.is_resharded()));
         let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
         Ok(Self { journal, why_set_aside, about, subject, limit, reader, room, past: None })
     }
@@ -187,7 +188,7 @@ fn show_entry(
     let read = match why_set_aside {
         Some(why) => Err(why),
         None => {
-            let read = reader.check(&recorded.subject, &recorded.bytes);
+            let read = reader.check(recorded.position, &recorded.subject, &recorded.bytes);
             read.map_err(|error| error.to_string())
         }
     };

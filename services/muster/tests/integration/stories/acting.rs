@@ -50,6 +50,9 @@ impl Stage {
                 let word = if *on { "on" } else { "off" };
                 self.cluster.muster().ok(&format!("cluster preemption {word}"));
             }
+            Act::Reshard(shards) => {
+                self.cluster.muster().ok(&format!("cluster shards {shards}"));
+            }
             Act::Retry(of, trigger) => {
                 let seen = self.facts().unwrap().evaluations;
                 let row =

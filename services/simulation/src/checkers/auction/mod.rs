@@ -47,8 +47,8 @@ use crate::{racks, walls};
 
 /// Most candidates of an explanation (docs/model.md, "The auction").
 const CANDIDATES: usize = 5;
-/// What a rep refused is in the next auction, which is so soon.
-const AT_ONCE: Duration = Duration::from_millis(50);
+/// What a rep refused is in the next auction, which is so soon. Later it may have been blocked without a word, which forgets who refused.
+const AT_ONCE: Duration = Duration::from_millis(5);
 /// Most cells of too little isolation that an error names.
 const WEAK: usize = 3;
 /// What a cell can lack, as errors and explanations name it.

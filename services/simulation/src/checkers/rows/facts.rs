@@ -588,6 +588,9 @@ impl Facts {
                     self.cluster = self.cluster.map(|(id, shards, _)| (id, shards, *format));
                 }
                 cluster::Event::PreemptionSwitched { on } => self.preemption = *on,
+                cluster::Event::Resharded { shards } => {
+                    self.cluster = self.cluster.map(|(id, _, format)| (id, *shards, format));
+                }
                 cluster::Event::PositionSetAside { .. } => {}
             }
         }

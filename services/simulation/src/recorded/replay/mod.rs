@@ -395,7 +395,8 @@ impl Stage<'_> {
         }
         if let Some(on) = settings.preemption {
             let cause = Cause::Preemption(on);
-            let number = self.operator_asks(|client, envelope| Ask::Preemption { client, envelope, on });
+            let command = schemas::cluster::Command::SwitchPreemption(on);
+            let number = self.operator_asks(|client, envelope| Ask::Cluster { client, envelope, command });
             asked.insert(number, format!("{} from the beginning", words(&cause)));
         }
         asked
@@ -418,7 +419,8 @@ impl Stage<'_> {
                 Some(self.operator_asks(|client, envelope| Ask::Operator { client, envelope, cell, command }))
             }
             Cause::Preemption(on) if settings.preemption.is_none() => {
-                Some(self.operator_asks(|client, envelope| Ask::Preemption { client, envelope, on }))
+                let command = schemas::cluster::Command::SwitchPreemption(on);
+                Some(self.operator_asks(|client, envelope| Ask::Cluster { client, envelope, command }))
             }
             Cause::Preemption(_) => None,
             Cause::Lost(id) => {
@@ -498,12 +500,12 @@ impl Stage<'_> {
 fn words(cause: &Cause) -> String {
     match cause {
         Cause::Client(domain, command) => {
-            let (noun, verb) = command.noun_and_verb();
+            let (noun, verb) = command.verb().noun_and_verb();
             format!("{noun}.{verb} of domain {domain}")
         }
         Cause::Restart(domain, _) => format!("lrp.restart of domain {domain}"),
         Cause::Operator(cell, command) => {
-            let (noun, verb) = command.noun_and_verb();
+            let (noun, verb) = command.verb().noun_and_verb();
             format!("{noun}.{verb} {cell}")
         }
         Cause::Preemption(on) => format!("preemption {}", if *on { "on" } else { "off" }),
