@@ -25,6 +25,7 @@ use schemas::bus::Inbox;
 use schemas::limits;
 use schemas::names::{BadName, CellId, ClientName, Domain, ServiceId, Zone};
 use schemas::resources::Resources;
+use schemas::subject::{DEFAULT_SHARDS, MAX_SHARDS};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::words::number;
@@ -33,10 +34,13 @@ use crate::local::{Kind, Local, Own, Roles};
 use crate::serve::{Nats, parse_replicas};
 use cpu::Spent;
 pub(crate) use error::BenchError;
-use figures::Figures;
-use load::Load;
+use figures::{Figures, Step};
+use load::{Annotator, Load};
 use waits::Waits;
 use watch::Watch;
+
+/// Numbers of commands in flight that are measured by default.
+const WAITING: [u32; 5] = [1, 8, 32, 128, 512];
 
 /// Measure the whole system: real services, a real journal, containers in memory
 #[derive(Clone, Debug, Args)]
@@ -44,13 +48,13 @@ pub(crate) struct BenchArgs {
     /// Cells
     #[arg(long, default_value_t = 100, value_parser = number(2..=10_000_u32))]
     pub(crate) cells: u32,
-    /// Processes that are desired all at once
+    /// Processes that are desired for each number of commands in flight
     #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
     pub(crate) lrps: u32,
     /// Instances of each of them
     #[arg(long, default_value_t = 1, value_parser = number(1..=10_000_u32))]
     pub(crate) instances: u32,
-    /// Tasks that are desired all at once
+    /// Tasks that are desired for each number of commands in flight
     #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
     pub(crate) tasks: u32,
     /// Processes that are desired one at a time, and then crashed one at a time
@@ -78,9 +82,12 @@ pub(crate) struct BenchArgs {
     /// Of --rolling: how much later than it could the router learns that an instance stops, in milliseconds
     #[arg(long, default_value_t = 0, value_parser = number(0..=60_000_u32))]
     pub(crate) lag: u32,
-    /// Commands in flight, in all: each client has 16
-    #[arg(long, default_value_t = 512, value_parser = number(1..=4_096_u32))]
-    pub(crate) waiting: u32,
+    /// Commands in flight, of all clients together: processes and tasks are desired with each of these numbers in turn
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = WAITING, value_parser = number(1..=4_096_u32))]
+    pub(crate) waiting: Vec<u32>,
+    /// Shards of the log
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARDS, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_SHARDS)))]
+    pub(crate) shards: u16,
     /// NATS servers that must hold every entry: 1, 3 or 5; more than 1 needs --nats with that many servers
     #[arg(long, default_value_t = 1, value_parser = parse_replicas)]
     pub(crate) replicas: usize,
@@ -123,7 +130,7 @@ pub(crate) async fn run(
     let folder = Scratch::new()?;
     let place = Place::open(nats, &folder.0, &args).await?;
     let mut local = place.start(&args).await?;
-    let load = Load::new(place.bus(&client_inbox()?).await?, args.waiting);
+    let load = Load::new(place.bus(&client_inbox()?).await?);
     let mut watch = Watch::start(place.journal.clone());
     let figures = tokio::select! {
         figures = measure(&args, &mut local, &load, &mut watch, &place) => figures,
@@ -169,29 +176,15 @@ async fn measure(
         figures.crash.push(at.duration_since(crashed));
     }
 
-    let waits = Waits::begin(load.bus()).await?;
-    bar.set_message(format!("{} processes of {} instances", args.lrps, args.instances));
-    let (before, spent) = (watch.counts(), Spent::read(&args.server_pid));
-    let started = Instant::now();
-    let wanted = u64::from(args.lrps) * u64::from(args.instances);
-    let (asked, last) =
-        tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
-    asked?;
-    if let Some(last) = last? {
-        let spent = Spent::read(&args.server_pid).since(spent);
-        figures.lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
+    let annotator = Annotator::start(load.bus(), load::PATIENCE).await?;
+    for waiting in &args.waiting {
+        let message = format!("{} processes of {} instances, {waiting} in flight", args.lrps, args.instances);
+        bar.set_message(message);
+        let step = measure_step(args, &load.with(*waiting), watch, &annotator).await?;
+        figures.steps.push(step);
     }
 
-    bar.set_message(format!("{} tasks", args.tasks));
-    let spent = Spent::read(&args.server_pid);
-    let started = Instant::now();
-    let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(u64::from(args.tasks)));
-    asked?;
-    if let Some(last) = last? {
-        let spent = Spent::read(&args.server_pid).since(spent);
-        figures.tasks(u64::from(args.tasks), last.duration_since(started), spent);
-    }
-
+    let waits = Waits::begin(annotator);
     if args.scale {
         bar.set_message("a tenth more instances, all of them listed, a tenth less");
         scale(args, load, watch, &mut figures).await?;
@@ -216,6 +209,38 @@ async fn measure(
     figures.memory();
     bar.finish_and_clear();
     Ok(figures)
+}
+
+/// Desires processes and then tasks, with so many commands in flight, beside a client that asks for little.
+async fn measure_step(
+    args: &BenchArgs,
+    load: &Load,
+    watch: &Watch,
+    annotator: &Annotator,
+) -> Result<Step, BenchError> {
+    let mut step = Step::new(load.waiting());
+    let waits = Waits::begin(annotator.clone());
+    let (before, spent) = (watch.counts(), Spent::read(&args.server_pid));
+    let started = Instant::now();
+    let wanted = u64::from(args.lrps) * u64::from(args.instances);
+    let (asked, last) =
+        tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
+    asked?;
+    if let Some(last) = last? {
+        let spent = Spent::read(&args.server_pid).since(spent);
+        step.lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
+    }
+    let (before, spent) = (watch.counts(), Spent::read(&args.server_pid));
+    let started = Instant::now();
+    let wanted = u64::from(args.tasks);
+    let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(before.completed + wanted));
+    asked?;
+    if let Some(last) = last? {
+        let spent = Spent::read(&args.server_pid).since(spent);
+        step.tasks(wanted, last.duration_since(started), spent);
+    }
+    step.command = waits.end().await?;
+    Ok(step)
 }
 
 /// Gives each of many processes a tenth more instances, lists them, and takes the tenth away.
@@ -301,9 +326,11 @@ impl Place {
         let id = bench_id()?;
         let bbs = self.bus(&Inbox::Bbs(id.clone())).await?;
         let auctioneer = self.bus(&Inbox::Auctioneer(id)).await?;
-        let mut local =
-            Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60), Own::default())?;
-        let work = u64::from(args.lrps) * u64::from(args.instances) + u64::from(args.tasks + args.singles);
+        let own = Own { shards: Some(args.shards), ..Own::default() };
+        let mut local = Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60), own)?;
+        let steps = args.waiting.len() as u64;
+        let work = steps * (u64::from(args.lrps) * u64::from(args.instances) + u64::from(args.tasks))
+            + u64::from(args.singles);
         let each = work.div_ceil(u64::from(args.cells)) * 2 + 50;
         let total = Resources {
             memory_mb: each * 64,

@@ -44,9 +44,69 @@ pub(super) struct Figures {
     pub(super) command: Vec<Duration>,
     /// How long the journal alone takes for an append.
     append: Vec<Duration>,
-    /// Mean size of an entry of the run, in bytes.
-    entry_bytes: usize,
+    /// Figures for each number of commands in flight.
+    pub(super) steps: Vec<Step>,
     rates: Vec<(&'static str, f64)>,
+}
+
+/// Figures with one number of commands in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    waiting: u32,
+    rates: Vec<(&'static str, f64)>,
+    /// How long small commands of another client waited meanwhile.
+    pub(super) command: Vec<Duration>,
+    /// Mean size of an entry while processes were desired, in bytes.
+    entry_bytes: usize,
+}
+
+impl Step {
+    fn json(&self) -> Value {
+        let mut step = figures(&self.rates, &[("command_ms", &self.command)]);
+        step.insert("in_flight".to_owned(), self.waiting.into());
+        Value::Object(step)
+    }
+
+    pub(super) const fn new(waiting: u32) -> Self {
+        Self { waiting, rates: vec![], command: vec![], entry_bytes: 0 }
+    }
+
+    /// So many instances from the first desire to the last RUNNING.
+    pub(super) fn lrps(
+        &mut self,
+        count: u64,
+        took: Duration,
+        (before, after): (Counts, Counts),
+        spent: Spent,
+    ) {
+        let entries = after.entries - before.entries;
+        rate(&mut self.rates, "lrps_per_second", count, took);
+        rate(&mut self.rates, "decisions_per_second", after.decisions - before.decisions, took);
+        rate(&mut self.rates, "entries_per_second", entries, took);
+        self.spent(("cpu_ms_per_lrp", "server_cpu_ms_per_lrp"), count, spent);
+        let mean = (after.bytes - before.bytes) / entries.max(1);
+        self.entry_bytes = usize::try_from(mean).unwrap_or(usize::MAX);
+    }
+
+    /// So many tasks from the first desire to the last COMPLETED.
+    pub(super) fn tasks(&mut self, count: u64, took: Duration, spent: Spent) {
+        rate(&mut self.rates, "tasks_per_second", count, took);
+        self.spent(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
+    }
+
+    fn spent(&mut self, (own, server): (&'static str, &'static str), count: u64, spent: Spent) {
+        let each = |spent: Duration| spent.as_secs_f64() * 1_000.0 / count.max(1) as f64;
+        self.rates.push((own, each(spent.own)));
+        self.rates.extend(spent.server.map(|spent| (server, each(spent))));
+    }
+}
+
+/// Notes how many there were per second.
+fn rate(rates: &mut Vec<(&'static str, f64)>, name: &'static str, count: u64, took: Duration) {
+    if count > 0 {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        rates.push((name, f64::from(count) / took.as_secs_f64().max(1e-9)));
+    }
 }
 
 impl Figures {
@@ -62,60 +122,32 @@ impl Figures {
             cell_loss: vec![],
             command: vec![],
             append: vec![],
-            entry_bytes: 0,
+            steps: vec![],
             rates: vec![],
         }
-    }
-
-    /// So many instances from the first desire to the last RUNNING.
-    pub(super) fn lrps(
-        &mut self,
-        count: u64,
-        took: Duration,
-        (before, after): (Counts, Counts),
-        spent: Spent,
-    ) {
-        let entries = after.entries - before.entries;
-        self.rate("lrps_per_second", count, took);
-        self.rate("decisions_per_second", after.decisions - before.decisions, took);
-        self.rate("entries_per_second", entries, took);
-        self.spent(("cpu_ms_per_lrp", "server_cpu_ms_per_lrp"), count, spent);
-        let mean = (after.bytes - before.bytes) / entries.max(1);
-        self.entry_bytes = usize::try_from(mean).unwrap_or(usize::MAX);
-    }
-
-    /// So many tasks from the first desire to the last COMPLETED.
-    pub(super) fn tasks(&mut self, count: u64, took: Duration, spent: Spent) {
-        self.rate("tasks_per_second", count, took);
-        self.spent(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
     }
 
     /// What the journal alone does, and what was done in the time of one of its appends: what to compare machines by.
     pub(super) fn limit(&mut self, limit: &Limit) {
         self.rates.push(("journal_limit_per_second", limit.per_second));
-        for (name, of) in [("lrps_per_append", "lrps_per_second"), ("tasks_per_append", "tasks_per_second")] {
-            let rate = self.rates.iter().find(|(known, _)| *known == of).map(|(_, rate)| *rate);
-            self.rates.extend(rate.map(|rate| (name, rate / limit.per_second)));
+        for step in &mut self.steps {
+            for (name, of) in
+                [("lrps_per_append", "lrps_per_second"), ("tasks_per_append", "tasks_per_second")]
+            {
+                let rate = step.rates.iter().find(|(known, _)| *known == of).map(|(_, rate)| *rate);
+                step.rates.extend(rate.map(|rate| (name, rate / limit.per_second)));
+            }
         }
         self.append.clone_from(&limit.alone);
     }
 
     /// Mean size of an entry while processes were desired, in bytes.
-    pub(super) const fn entry_bytes(&self) -> usize {
-        self.entry_bytes
-    }
-
-    fn spent(&mut self, (own, server): (&'static str, &'static str), count: u64, spent: Spent) {
-        let each = |spent: Duration| spent.as_secs_f64() * 1_000.0 / count.max(1) as f64;
-        self.rates.push((own, each(spent.own)));
-        self.rates.extend(spent.server.map(|spent| (server, each(spent))));
+    pub(super) fn entry_bytes(&self) -> usize {
+        self.steps.last().map_or(0, |step| step.entry_bytes)
     }
 
     pub(super) fn rate(&mut self, name: &'static str, count: u64, took: Duration) {
-        if count > 0 {
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
-            self.rates.push((name, f64::from(count) / took.as_secs_f64().max(1e-9)));
-        }
+        rate(&mut self.rates, name, count, took);
     }
 
     /// Measures the auction alone: processes of one instance on empty cells.
@@ -154,35 +186,52 @@ impl Figures {
 
     pub(super) fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["FIGURE", "VALUE", "P50", "P99", "MOST"]);
-        for (name, value) in &self.rates {
-            let value = if *value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") };
-            table.add_row([(*name).to_owned(), value]);
+        table.load_style(NOTHING).set_header(["FIGURE", "IN FLIGHT", "VALUE", "P50", "P99", "MOST"]);
+        for step in &self.steps {
+            let waiting = step.waiting.to_string();
+            table.add_rows(step.rates.iter().map(|rate| rate_row(rate, &waiting)));
+            latency_rows(&mut table, &waiting, &[("command_ms", &step.command)]);
         }
-        for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
-            let [p50, p99, most] = [50, 99, 100].map(|percent| format!("{:.2}", percentile(all, percent)));
-            table.add_row([name.to_owned(), String::new(), p50, p99, most]);
-        }
+        table.add_rows(self.rates.iter().map(|rate| rate_row(rate, "")));
+        latency_rows(&mut table, "", &self.latencies());
         format!(
-            "{} cells, {} processes of {} instances, {} tasks; {}\n{table}",
+            "{} cells; for each number in flight {} processes of {} instances, {} tasks; {}\n{table}",
             self.cells, self.lrps, self.instances, self.tasks, self.place
         )
     }
 
     pub(super) fn json(&self) -> String {
-        let mut figures: Map<String, Value> =
-            self.rates.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
-            let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(all, percent));
-            let value = json!({"p50": p50, "p99": p99, "most": most, "count": all.len()});
-            figures.insert(name.to_owned(), value);
-        }
+        let steps: Vec<Value> = self.steps.iter().map(Step::json).collect();
         json!({
             "journal": self.place, "cells": self.cells, "lrps": self.lrps, "instances": self.instances,
-            "tasks": self.tasks, "figures": figures,
+            "tasks": self.tasks, "in_flight": steps, "figures": figures(&self.rates, &self.latencies()),
         })
         .to_string()
     }
+}
+
+fn rate_row((name, value): &(&'static str, f64), waiting: &str) -> [String; 3] {
+    let value = if *value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") };
+    [(*name).to_owned(), waiting.to_owned(), value]
+}
+
+fn latency_rows(table: &mut Table, waiting: &str, latencies: &[(&'static str, &[Duration])]) {
+    for (name, all) in latencies.iter().filter(|(_, all)| !all.is_empty()) {
+        let [p50, p99, most] = [50, 99, 100].map(|percent| format!("{:.2}", percentile(all, percent)));
+        table.add_row([(*name).to_owned(), waiting.to_owned(), String::new(), p50, p99, most]);
+    }
+}
+
+/// Rates and latencies as an object of JSON.
+fn figures(rates: &[(&'static str, f64)], latencies: &[(&'static str, &[Duration])]) -> Map<String, Value> {
+    let mut figures: Map<String, Value> =
+        rates.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    for (name, all) in latencies.iter().filter(|(_, all)| !all.is_empty()) {
+        let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(all, percent));
+        let value = json!({"p50": p50, "p99": p99, "most": most, "count": all.len()});
+        figures.insert((*name).to_owned(), value);
+    }
+    figures
 }
 
 /// The smallest value that so many percent of all don't exceed, in milliseconds.

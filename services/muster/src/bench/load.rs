@@ -32,17 +32,33 @@ const QUIET: &str = "quiet";
 #[derive(Clone)]
 pub(super) struct Load {
     bus: Bus,
+    /// Number of commands that may wait for an answer.
+    limit: u32,
     /// Commands that may wait for an answer.
     waiting: Arc<Semaphore>,
     /// Names that commands go by, in turn.
     names: u32,
     asked: Arc<AtomicU32>,
+    /// Processes and tasks that were desired before: each name is used once.
+    desired: Arc<[AtomicU32; 2]>,
 }
 
 impl Load {
-    pub(super) fn new(bus: Bus, waiting: u32) -> Self {
-        let names = waiting.div_ceil(COMMANDS);
-        Self { bus, waiting: Arc::new(Semaphore::new(waiting as usize)), names, asked: Arc::default() }
+    /// Clients that have one command in flight.
+    pub(super) fn new(bus: Bus) -> Self {
+        let waiting = Arc::new(Semaphore::new(1));
+        Self { bus, limit: 1, waiting, names: 1, asked: Arc::default(), desired: Arc::default() }
+    }
+
+    /// The same clients with so many commands in flight.
+    pub(super) fn with(&self, limit: u32) -> Self {
+        let waiting = Arc::new(Semaphore::new(limit as usize));
+        Self { limit, waiting, names: limit.div_ceil(COMMANDS), ..self.clone() }
+    }
+
+    /// Number of commands in flight.
+    pub(super) const fn waiting(&self) -> u32 {
+        self.limit
     }
 
     /// Lifts the quotas of its domain, as an operator, because the benchmark measures the limits of the cluster.
@@ -73,7 +89,8 @@ impl Load {
 
     /// Desires many processes, as fast as the clients can.
     pub(super) async fn desire_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
-        self.all((0..lrps).map(|number| {
+        let from = self.desired[0].fetch_add(lrps, Ordering::Relaxed);
+        self.all((from..from + lrps).map(|number| {
             let load = self.clone();
             async move { load.desire(&format!("many{number}"), instances).await }
         }))
@@ -107,7 +124,8 @@ impl Load {
 
     /// Desires many tasks, as fast as the clients can.
     pub(super) async fn tasks(&self, tasks: u32) -> Result<(), BenchError> {
-        self.all((0..tasks).map(|number| {
+        let from = self.desired[1].fetch_add(tasks, Ordering::Relaxed);
+        self.all((from..from + tasks).map(|number| {
             let load = self.clone();
             let body = json!({
                 "task_guid": format!("task{number}"), "domain": "bench", "memory_mb": 32, "disk_mb": 32,

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use bus::Bus;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::BenchError;
-use super::load::{Annotator, PATIENCE};
+use super::load::Annotator;
 
 /// Between two commands.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,10 +21,10 @@ pub(super) struct Waits {
 
 impl Waits {
     /// Sends commands from now on.
-    pub(super) async fn begin(bus: Bus) -> Result<Self, BenchError> {
-        let (annotator, ends) = (Annotator::start(bus, PATIENCE).await?, CancellationToken::new());
+    pub(super) fn begin(annotator: Annotator) -> Self {
+        let ends = CancellationToken::new();
         let waited = tokio::spawn(send(annotator, ends.clone()));
-        Ok(Self { waited, ends: ends.drop_guard() })
+        Self { waited, ends: ends.drop_guard() }
     }
 
     /// Sends no more. Answers how long each waited.

@@ -22,7 +22,6 @@ struct Seen {
     cells: u32,
     counts: Counts,
     started_last: Option<Instant>,
-    completed: u64,
     completed_last: Option<Instant>,
     failed: Option<BenchError>,
 }
@@ -35,6 +34,7 @@ pub(super) struct Counts {
     pub(super) bytes: u64,
     pub(super) started: u64,
     pub(super) removed: u64,
+    pub(super) completed: u64,
 }
 
 /// A follower of the log.
@@ -130,7 +130,7 @@ impl Watch {
 
     /// Waits until so many tasks have completed in all, and says when the last did, if there was any.
     pub(super) async fn completed(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
-        let enough = |seen: &Seen| (seen.completed >= tasks).then_some(seen.completed_last);
+        let enough = |seen: &Seen| (seen.counts.completed >= tasks).then_some(seen.completed_last);
         self.until("tasks complete", enough).await
     }
 
@@ -188,7 +188,7 @@ impl Seen {
                     }
                 }
                 (Event::Task(task::Event::Completed { outcome, .. }), _) => {
-                    self.completed += 1;
+                    self.counts.completed += 1;
                     self.completed_last = Some(now);
                     if let task::Outcome::Failed { reason } = outcome {
                         self.failed = Some(BenchError::TaskFailed(reason.clone()));
