@@ -86,7 +86,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = WAITING, value_parser = number(1..=4_096_u32))]
     pub(crate) waiting: Vec<u32>,
     /// Shards of the log
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARDS, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_SHARDS)))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARDS, value_parser = number(1..=MAX_SHARDS))]
     pub(crate) shards: u16,
     /// NATS servers that must hold every entry: 1, 3 or 5; more than 1 needs --nats with that many servers
     #[arg(long, default_value_t = 1, value_parser = parse_replicas)]

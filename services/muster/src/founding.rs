@@ -18,7 +18,7 @@ use schemas::codec;
 use schemas::entry::Actor;
 use schemas::message::KnownCluster;
 use schemas::names::{ClientName, ClusterId, Ids};
-use schemas::subject::DEFAULT_SHARDS;
+use schemas::subject::{DEFAULT_SHARDS, MAX_SHARDS};
 use schemas::{Position, Subject};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
@@ -49,8 +49,8 @@ pub(crate) struct FoundArgs {
     /// NATS servers that must hold every entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     replicas: usize,
-    /// Shards of the cluster, 1 to 1024; fixed once it is founded
-    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=1024_u16), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
+    /// Shards of the log, 1 to 1024; `muster cluster shards` changes the number later
+    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
     shards: u16,
     /// File that records the founding, stored apart from the log: succeeds if the cluster that it names is there, and refuses
     /// to found another one if that is gone

@@ -953,7 +953,7 @@ pub(crate) enum ClusterVerb {
     /// Change the number of shards of the log: how many entries of processes, and of tasks, are written at the same time
     Shards {
         /// 1 to 1024; more shards mean more, smaller entries
-        #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_SHARDS)))]
+        #[arg(value_name = "N", value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true)]
         number: u16,
     },
 }
