@@ -322,8 +322,8 @@ impl Bbs {
         }
     }
 
-    /// The number of shards was changed: every command of a process or a task is decided again, on its new subject. An entry that is
-    /// in flight on an old subject does not count any more.
+    /// Handles a change of the number of shards: the leader decides every command of a process or a task again, on its new subject, and another
+    /// BBS refuses them. An entry in flight on an old subject is forgotten, so that this BBS sets it aside like every other reader.
     pub(super) fn resharded(&mut self) {
         let held = self.confirmations.drain_shards().into_iter().map(|(command, _)| command);
         for command in held.chain(self.shards.drain_shards()).collect::<Vec<_>>() {

@@ -28,6 +28,10 @@ impl Bbs {
     pub(super) fn react(&mut self, entry: &Entry, changes: &[Change]) {
         if changes.contains(&Change::Cluster) {
             self.follow_leader();
+            // Whoever leads: a deposed BBS may have an entry in flight on an old subject.
+            if reshards(entry) {
+                self.resharded();
+            }
         }
         if !self.leads() {
             return;
@@ -77,8 +81,8 @@ impl Bbs {
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
-            | Event::Periodic(_) => {}
-            Event::Cluster(event) => self.react_to_cluster(event),
+            | Event::Periodic(_)
+            | Event::Cluster(_) => {}
             Event::Parameterised(event) => self.react_to_parameterised(decision, event),
         }
     }
@@ -146,19 +150,6 @@ impl Bbs {
             | cell::Event::Resumed {}
             | cell::Event::Healthy {}
             | cell::Event::Unhealthy { .. } => {}
-        }
-    }
-
-    fn react_to_cluster(&mut self, event: &cluster::Event) {
-        match event {
-            cluster::Event::Resharded { .. } => self.resharded(),
-            cluster::Event::Founded { .. }
-            | cluster::Event::Elected { .. }
-            | cluster::Event::OrdinalAssigned { .. }
-            | cluster::Event::OrdinalFreed { .. }
-            | cluster::Event::FormatRaised { .. }
-            | cluster::Event::PreemptionSwitched { .. }
-            | cluster::Event::PositionSetAside { .. } => {}
         }
     }
 
@@ -445,4 +436,10 @@ fn callback_body(task: &task::Task, done: &task::Completed) -> String {
         "created_at": task.epoch,
     })
     .to_string()
+}
+
+/// Returns `true` if an entry changes the number of shards.
+fn reshards(entry: &Entry) -> bool {
+    let mut events = entry.decisions.iter().flat_map(|decision| &decision.events);
+    events.any(|event| matches!(event, Event::Cluster(cluster::Event::Resharded { .. })))
 }

@@ -1,5 +1,7 @@
 //! Changes of the number of shards while commands are under way.
 
+use std::time::Duration;
+
 use bbs::{Ask, Reply};
 use schemas::cluster::Command;
 use schemas::message::{Done, Envelope};
@@ -10,9 +12,9 @@ use schemas::{Code, Refusal};
 use crate::scene::{Fate, Scene};
 use crate::words;
 
-fn reshard(scene: &mut Scene, shards: u16) -> u64 {
+fn reshard(scene: &mut Scene, node: usize, shards: u16) -> u64 {
     let (client, envelope) = (ClientName::new("ops").unwrap(), Envelope::default());
-    scene.ask(0, Ask::Cluster { client, envelope, command: Command::Reshard(shards) })
+    scene.ask(node, Ask::Cluster { client, envelope, command: Command::Reshard(shards) })
 }
 
 fn answer(scene: &mut Scene, token: u64) -> Result<Done, Refusal> {
@@ -40,7 +42,7 @@ fn change_waits_for_entries_in_flight_and_later_ones_are_on_the_new_subjects() {
     answer(&mut scene, token).unwrap();
     scene.fate.insert("muster", Fate::Held);
     let before = scene.client(0, words::scale("web", 2));
-    let change = reshard(&mut scene, 7);
+    let change = reshard(&mut scene, 0, 7);
     let after = scene.client(0, words::scale("web", 3));
     assert_eq!(scene.bbs(0).world().shards(), 4, "an entry is in flight");
     scene.fate.clear();
@@ -60,7 +62,7 @@ fn change_waits_for_entries_in_flight_and_later_ones_are_on_the_new_subjects() {
     let second = scene.start();
     scene.catch_up(second);
     assert_eq!(scene.bbs(second).world().shards(), 7);
-    let again = reshard(&mut scene, 7);
+    let again = reshard(&mut scene, 0, 7);
     answer(&mut scene, again).unwrap();
     assert_eq!(scene.times("cluster.resharded.v1").len(), 1);
 }
@@ -71,7 +73,7 @@ fn entry_on_an_old_subject_behind_the_change_does_not_count() {
     let token = scene.client(0, words::lrp("web", 1));
     answer(&mut scene, token).unwrap();
     let stale = scene.journal.last().unwrap().bytes.clone();
-    let token = reshard(&mut scene, 7);
+    let token = reshard(&mut scene, 0, 7);
     answer(&mut scene, token).unwrap();
     scene.vandal(&subject("web", 4).to_string(), &stale);
     assert_eq!(scene.bbs(0).world().process(&words::process_guid("web")).unwrap().version, 1);
@@ -80,10 +82,31 @@ fn entry_on_an_old_subject_behind_the_change_does_not_count() {
 }
 
 #[test]
+fn entry_of_a_deposed_bbs_on_an_old_subject_counts_nowhere() {
+    let mut scene = Scene::with(2, &["c1"]);
+    let token = scene.client(0, words::lrp("web", 1));
+    answer(&mut scene, token).unwrap();
+    scene.fate.insert("muster.event.lrp", Fate::Held);
+    let late = scene.client(0, words::scale("web", 2));
+    scene.fate.clear();
+    // The BBS is paused, another one leads and changes the number of shards, and only then the entry arrives.
+    let paused = scene.bbs[0].take();
+    scene.pass(Duration::from_secs(5));
+    let change = reshard(&mut scene, 1, 7);
+    answer(&mut scene, change).unwrap();
+    scene.bbs[0] = paused;
+    scene.catch_up(0);
+    scene.release(|bytes| bytes);
+    let refusal = answer(&mut scene, late).unwrap_err();
+    assert_eq!(refusal.code, Code::Unavailable);
+    assert_eq!(scene.bbs(0).world().snapshot(), scene.bbs(1).world().snapshot());
+}
+
+#[test]
 fn number_of_shards_that_is_not_valid_is_refused() {
     let mut scene = Scene::with(1, &["c1"]);
     for shards in [0, 1_025] {
-        let token = reshard(&mut scene, shards);
+        let token = reshard(&mut scene, 0, shards);
         let refusal = answer(&mut scene, token).unwrap_err();
         assert_eq!(refusal.code, Code::InvalidRequest);
         assert!(refusal.message.contains("expected 1 to 1024"), "{refusal}");
