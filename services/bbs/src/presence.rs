@@ -292,8 +292,12 @@ impl Presence {
             return None;
         }
         let probed = (self.silences.probed > 0).then(|| self.looked_at + Duration::from_secs(1));
-        let quiet = self.silences.quiet.first().map(|(heard, _)| *heard + self.settings.silence);
-        probed.into_iter().chain(quiet).min()
+        probed.into_iter().chain(self.first_silence()).min()
+    }
+
+    /// When a cell that is not probed is silent for too long, if nothing is heard of it before.
+    fn first_silence(&self) -> Option<Timestamp> {
+        self.silences.quiet.first().map(|(heard, _)| *heard + self.settings.silence)
     }
 
     /// Looks at the cells that the log calls present. It inspects all of them only if one of them is due or changed: a BBS calls this
@@ -333,10 +337,9 @@ impl Presence {
 
     /// Returns `true` if a cell was silent for too long, is probed, or if a loss of most cells may be over.
     fn is_due(&self, now: Timestamp) -> bool {
-        let silent = |(heard, _): &(Timestamp, CellId)| now.since(*heard) >= self.settings.silence;
         self.mass_loss.is_some()
             || self.silences.probed > 0
-            || self.silences.quiet.first().is_some_and(silent)
+            || self.first_silence().is_some_and(|silent| silent <= now)
     }
 
     /// Watches the present cells, and forgets the others in time.
