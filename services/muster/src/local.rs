@@ -135,6 +135,7 @@ impl Local {
         may_lead: bool,
         own: Own,
     ) -> Result<Self, ServiceError> {
+        let Own { keys, cache, watching, traces, shards } = own;
         let stop = CancellationToken::new();
         let reps = stop.child_token();
         let mut services = JoinSet::new();
@@ -142,7 +143,7 @@ impl Local {
         let settings = ::bbs::Settings {
             id,
             // Its journal and its cells live and end together, so an empty journal is a new cluster.
-            founds: may_lead.then_some(own.shards.unwrap_or(DEFAULT_SHARDS)),
+            founds: may_lead.then_some(shards.unwrap_or(DEFAULT_SHARDS)),
             presence,
             durability: journal.durability().to_string(),
             history_limit: HISTORY_SHOWN,
@@ -151,7 +152,6 @@ impl Local {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let Own { keys, cache, watching, traces, shards: _ } = own;
         let lines = bbs::Lines { traces, ..bbs::Lines::within(journal.clone(), bus, cache) };
         // Whoever is on this host may be called: all of the cluster is, and whoever desires something of it.
         let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;
