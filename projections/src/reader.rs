@@ -148,7 +148,7 @@ impl Reader {
         !self.resharded.is_empty()
     }
 
-    /// Number of shards that counts for what stands at a position.
+    /// Number of shards that applies to the entry at a position.
     fn shards_at(&self, position: Position) -> Option<u16> {
         let changed = self.resharded.iter().rfind(|(at, _)| *at < position);
         changed.map_or(self.shards, |(_, shards)| Some(*shards))

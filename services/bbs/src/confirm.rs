@@ -289,7 +289,7 @@ mod tests {
             let subjects: Vec<&Subject> = read.iter().map(|(subject, _)| subject).collect();
             assert_eq!(subjects, if confirmed { vec![&shard] } else { vec![] }, "{last:?}");
             assert_eq!(confirmations.holds(&shard), !confirmed);
-            // What is not confirmed yet is read again, and not at once.
+            // A subject that is not confirmed is read again, after a while.
             assert_eq!(confirmations.reads(), []);
             confirmations.tick(at(0) + AGAIN);
             assert_eq!(confirmations.reads().contains(&shard), !confirmed);

@@ -54,7 +54,7 @@ pub(super) struct Figures {
 pub(super) struct Step {
     waiting: u32,
     rates: Vec<(&'static str, f64)>,
-    /// How long small commands of another client waited meanwhile.
+    /// Latencies of small commands of another client beside the load.
     pub(super) command: Vec<Duration>,
     /// Mean size of an entry while processes were desired, in bytes.
     entry_bytes: usize,
