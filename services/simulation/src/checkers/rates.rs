@@ -10,7 +10,7 @@ use std::time::Duration;
 use schemas::container::WorkKey;
 use schemas::message::{PlacementOutcome, Report, Stop};
 use schemas::names::{CellId, ProcessGuid};
-use schemas::{ActualLrpKey, Place, Timestamp};
+use schemas::{ActualLrpKey, Place, Subject, Timestamp};
 
 use super::Checkers;
 use crate::nodes::{Life, NodeEffect};
@@ -34,6 +34,7 @@ enum Kind {
     Callback,
     Append,
     Read,
+    ReadCluster,
     Run,
     Container,
     List,
@@ -61,9 +62,10 @@ impl Kind {
             // about room has a cell offered work again that waits, also if it refused that: while the log takes no entries,
             // nothing else limits this.
             Self::Heartbeat | Self::Records | Self::List | Self::Perform => 60,
-            // Every 200 ms of a subject whose end is not known, and whatever else happens to it; the cluster's subject once more after
-            // each read that confirms answers about processes and tasks.
-            Self::Read => 200,
+            // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
+            Self::Read => 100,
+            // Also once after each read that confirms answers on the subject of a shard.
+            Self::ReadCluster => 200,
             // As much as clients, reps and auctioneers have to say.
             Self::Append => 300,
         }
@@ -114,6 +116,7 @@ fn of_bbs(effect: &bbs::Effect) -> Vec<(Kind, String)> {
     let order = |kind: &str, cell: &CellId| vec![(Kind::Order, format!("{kind} {cell}"))];
     match effect {
         E::Append { subject, .. } => vec![(Kind::Append, subject.to_string())],
+        E::ReadLast(Subject::Cluster) => vec![(Kind::ReadCluster, String::new())],
         E::ReadLast(subject) => vec![(Kind::Read, subject.to_string())],
         E::Stop(cell, stop) | E::Cancel(cell, stop) => stops(cell, stop),
         E::Probe(cell, _) => order("probe", cell),
