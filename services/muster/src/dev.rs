@@ -459,7 +459,7 @@ fn exists(done: &Result<Done, client::Error>) -> bool {
 }
 
 async fn differences(client: &Client, lrp: &DesiredLrp, file: &Path) -> Result<Vec<String>, Failure> {
-    let compared = diff::compare(client, lrp).await?;
+    let compared = diff::compare(client, lrp, false).await?;
     let guid = &lrp.process_guid;
     Ok(match compared.differences.len() {
         0 => vec![format!("process {guid} exists already")],

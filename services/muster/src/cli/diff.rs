@@ -42,11 +42,12 @@ pub(crate) async fn run(
     client: &Client,
     path: &Path,
     items: Vec<Item>,
+    named: &BTreeSet<String>,
     output: Output,
 ) -> Result<(), Failure> {
     let mut same = true;
     for lrp in processes(path, items, "compared")? {
-        let compared = compare(client, &lrp).await?;
+        let compared = compare(client, &lrp, named.contains(lrp.process_guid.as_str())).await?;
         same &= compared.is_same();
         output.next(&compared, |compared, _| compared.text())?;
     }
@@ -72,8 +73,8 @@ pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec
     Ok(lrps)
 }
 
-/// Compares what is desired with what the cluster has.
-pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compared, Failure> {
+/// Compares a process of a file with the cluster's. `is_named`: the file itself sets the id of the definition.
+pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp, is_named: bool) -> Result<Compared, Failure> {
     let lrp = &client.sealed_lrp(lrp.clone()).await?;
     let guid = lrp.process_guid.clone();
     let known = match client.lrp(&guid).await {
@@ -84,14 +85,15 @@ pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compare
     let Some(known) = known else {
         return Ok(Compared::unknown(guid));
     };
-    Ok(between(&known, lrp))
+    Ok(between(&known, lrp, is_named))
 }
 
-/// Compares what is desired with what a file says.
-pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
-    let rollout_to = (known.definition != lrp.definition).then(|| own_definition_id(lrp));
+/// Compares a process of the cluster with that of a file. `is_named`: the file itself sets the id of the definition, which
+/// may be the guid of the process; otherwise this id counts as not set, and the content of the definition makes one.
+pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp, is_named: bool) -> Compared {
+    let rollout_to = (known.definition != lrp.definition).then(|| definition_id(lrp, is_named));
     // What runs isn't replaced by the same under another name, and a name that is made of the content says nothing more.
-    let is_named = lrp.definition_id.as_str() != lrp.process_guid.as_str();
+    let is_named = is_named || lrp.definition_id.as_str() != lrp.process_guid.as_str();
     let named = rollout_to.clone().filter(|_| is_named);
     let definition_id = named.unwrap_or_else(|| known.definition_id.clone());
     let file = DesiredLrp { definition_id, ..lrp.clone() };
@@ -99,6 +101,11 @@ pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
     let (cluster, file) = (spec::whole_to_json(known), spec::whole_to_json(&file));
     walk(String::new(), Some(&cluster), Some(&file), &mut differences);
     Compared { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
+}
+
+/// Returns the id that the definition of a file is published under.
+pub(crate) fn definition_id(lrp: &DesiredLrp, is_named: bool) -> DefinitionId {
+    if is_named { lrp.definition_id.clone() } else { own_definition_id(lrp) }
 }
 
 /// Where two values differ, in the order of the fields.
@@ -258,18 +265,22 @@ mod tests {
         let web = fixtures::lrp("web", "shop", 3);
         let named =
             |name: &str| DesiredLrp { definition_id: DefinitionId::new(name).unwrap(), ..web.clone() };
-        assert!(between(&named("0123456789abcdef"), &web).is_same());
+        assert!(between(&named("0123456789abcdef"), &web, false).is_same());
         let mut other = web.clone();
         Arc::make_mut(&mut other.definition).memory_mb += 1;
-        let found = between(&web, &other);
+        let found = between(&web, &other, false);
         assert_eq!(found.rollout_to, Some(own_definition_id(&other)));
         let fields =
             |found: Compared| -> Vec<String> { found.differences.into_iter().map(|one| one.field).collect() };
         assert_eq!(fields(found), ["memory_mb"]);
         other.definition_id = DefinitionId::new("v2").unwrap();
-        assert_eq!(fields(between(&web, &other)), ["definition_id", "memory_mb"]);
+        assert_eq!(fields(between(&web, &other, false)), ["definition_id", "memory_mb"]);
+        let as_process = DesiredLrp { definition_id: web.definition_id.clone(), ..other.clone() };
+        let found = between(&named("v1"), &as_process, true);
+        assert_eq!(found.rollout_to.as_ref().map(DefinitionId::as_str), Some("web"));
+        assert_eq!(fields(found), ["definition_id", "memory_mb"]);
         let scaled = DesiredLrp { instances: 4, ..web.clone() };
-        let found = between(&web, &scaled);
+        let found = between(&web, &scaled, false);
         assert!(
             found.rollout_to.is_none()
                 && found.text().ends_with("instances  3 -> 4\nnothing would be restarted")

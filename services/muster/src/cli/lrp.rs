@@ -74,12 +74,12 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             Session::open(global).await?.desire(&file, items, how, wait.detach).await
         }
         LrpVerb::Diff { file } => {
-            let items = file::items(&file, global.domain.as_ref())?;
-            diff::run(&connect(global).await?, &file, items, Output::new(global)).await
+            let (items, named) = file::items_and_named(&file, global.domain.as_ref())?;
+            diff::run(&connect(global).await?, &file, items, &named, Output::new(global)).await
         }
         LrpVerb::Plan { file } => {
-            let items = file::items(&file, global.domain.as_ref())?;
-            plan::run(&connect(global).await?, &file, items, Output::new(global)).await
+            let (items, named) = file::items_and_named(&file, global.domain.as_ref())?;
+            plan::run(&connect(global).await?, &file, items, &named, Output::new(global)).await
         }
         LrpVerb::List { .. } => Session::open(global).await?.list().await,
         LrpVerb::Show { guid, .. } => Session::open(global).await?.show(&guid).await,

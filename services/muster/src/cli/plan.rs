@@ -12,7 +12,7 @@ use auctioneer::plan::{
     running_task,
 };
 use auctioneer::preempt::Running;
-use client::{Client, Only, own_definition_id};
+use client::{Client, Only};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Process, Purpose};
@@ -183,11 +183,12 @@ pub(crate) async fn run(
     client: &Client,
     path: &Path,
     items: Vec<Item>,
+    named: &BTreeSet<String>,
     output: Output,
 ) -> Result<(), Failure> {
     let lrps = diff::processes(path, file::sealed(client, items).await?, "planned")?;
     let known = Known::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
-    let plan = plan(known, lrps)?;
+    let plan = plan(known, lrps, named)?;
     output.one(&plan, |plan, look| plan.text(path, look))?;
     end(plan.changes, plan.fits)
 }
@@ -201,18 +202,19 @@ fn end(changes: bool, fits: bool) -> Result<(), Failure> {
     }
 }
 
-fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
+fn plan(known: Known, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result<Plan, Failure> {
     let Known { position, mut copy, rows } = known;
     let before = free(&copy);
     let mut asked = vec![];
     for lrp in lrps {
         let guid = lrp.process_guid.clone();
         let known = rows.get(&guid).and_then(LrpRow::to_desired);
-        let compared = known.as_ref().map(|known| diff::between(known, &lrp));
+        let is_named = named.contains(guid.as_str());
+        let compared = known.as_ref().map(|known| diff::between(known, &lrp, is_named));
         let compared = compared.unwrap_or_else(|| Compared::unknown(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
         let doing = format!("plan process {guid}");
-        let changes = ask(&mut copy, known.as_ref(), lrp).map_err(|failure| failure.doing(doing))?;
+        let changes = ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.doing(doing))?;
         asked.push((compared, guid, (mode, instances), changes));
     }
     let changed: BTreeSet<ProcessGuid> =
@@ -260,7 +262,12 @@ fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
 }
 
 /// Asks of the copy what `lrp apply` asks of the cluster; says whether that changes anything.
-fn ask(copy: &mut Copy, known: Option<&DesiredLrp>, lrp: DesiredLrp) -> Result<bool, Failure> {
+fn ask(
+    copy: &mut Copy,
+    known: Option<&DesiredLrp>,
+    lrp: DesiredLrp,
+    is_named: bool,
+) -> Result<bool, Failure> {
     let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
     let Some(known) = known else {
         return copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).map_err(Failure::from);
@@ -269,7 +276,7 @@ fn ask(copy: &mut Copy, known: Option<&DesiredLrp>, lrp: DesiredLrp) -> Result<b
         let why = format!("it is in domain {}, not in {domain} as the file says", known.domain);
         return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
     }
-    let definition_id = own_definition_id(&lrp);
+    let definition_id = diff::definition_id(&lrp, is_named);
     client::check_mode(&lrp, Some(known.mode)).map_err(Failure::from)?;
     let command = Command::Deploy { update: lrp.to_update(), definition_id, definition: lrp.definition };
     copy.ask(&guid, &domain, &command).map_err(Failure::from)
