@@ -1,17 +1,18 @@
-//! Chance: the one place that draws it. Everywhere else ids come from [`schemas::names::Ids`] and its seed.
+//! The only source of randomness. Everywhere else ids come from [`schemas::names::Ids`] and its seed.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// A seed for a row of ids, from the operating system's randomness. Two programs never share one.
+/// Returns a seed for a sequence of ids, from the operating system's random number generator. No two
+/// processes share a seed.
 ///
 /// # Errors
-/// The operating system gives no randomness (`/dev/urandom` can't be read).
+/// `/dev/urandom` cannot be read.
 pub fn seed() -> io::Result<u64> {
     bytes().map(u64::from_le_bytes)
 }
 
-/// A new key for sealing secrets, from the same place.
+/// Returns a new random key for sealing secrets, from the same source as [`seed`].
 ///
 /// # Errors
 /// See [`seed`].

@@ -1,4 +1,5 @@
-//! The clock and chance: the one place that reads the time, and the one that draws seeds and keys. Everywhere else both are inputs.
+//! Clock and randomness: the only crate that reads the time, and the only one that draws seeds and keys.
+//! Everywhere else both are inputs.
 
 mod chance;
 
@@ -7,8 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use chance::{key, seed};
 use schemas::Timestamp;
 
-/// The time that the system's clock shows, 1970 if it shows an earlier one. It goes back when that clock is set back: measure
-/// lengths of time by [`std::time::Instant`], or by [`schemas::Steady`] in a machine.
+/// Returns the time of the system clock, or 1970 if the clock shows an earlier time.
+///
+/// The result goes back when the system clock is set back. Measure durations with [`std::time::Instant`], or
+/// with [`schemas::Steady`] in a state machine.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn now() -> Timestamp {

@@ -1,6 +1,7 @@
-//! How fast the journals are on this machine: `cargo run --release -p runtime --example journal_bench [entries]`.
+//! Benchmark of the journals on this machine: `cargo run --release -p journal --example journal_bench
+//! [entries]`.
 //!
-//! Each entry is 500 bytes. A server is one of our own, with `sync_interval: always`.
+//! Each entry is 500 bytes. The benchmark starts its own NATS servers, with `sync_interval: always`.
 #![expect(clippy::print_stdout, reason = "its answer is what it prints")]
 
 use std::error::Error;
@@ -16,9 +17,9 @@ use support::server::NatsServer;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// Bytes of one entry.
+/// Size of one entry in bytes.
 const ENTRY: usize = 500;
-/// Subjects that are written to at once.
+/// Number of subjects that are written to concurrently.
 const SUBJECTS: u16 = 32;
 
 #[tokio::main]
@@ -38,7 +39,7 @@ async fn main() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let servers = NatsServer::start_cluster(folder.path(), 3).await?;
     for server in &servers {
-        // The cluster may still be electing who makes streams.
+        // The cluster may still be electing the leader that creates streams.
         if let Ok(journal) = open(server, 3).await {
             return measure("JetStream on three", &journal, entries).await;
         }
@@ -87,7 +88,7 @@ async fn measure(name: &str, journal: &Journal, entries: u64) -> Result<(), Fail
     Ok(())
 }
 
-/// Appends to one subject, one after the other, and prints how long each took.
+/// Appends to one subject, one entry after the other, and returns the latency of each append.
 async fn write(journal: Journal, subject: Subject, entries: u64) -> Result<Vec<Duration>, Failed> {
     let mut ids = Ids::new(clock::seed()?);
     let (bytes, mut waits, mut expected) = (Bytes::from(vec![b'x'; ENTRY]), Vec::new(), Position(0));

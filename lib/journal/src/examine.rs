@@ -1,5 +1,5 @@
-//! What the journal's stream is, for whoever looks at it and doesn't work with it: by the same rules by which
-//! [`JetStream::open`](crate::JetStream::open) refuses one.
+//! Read-only examination of the journal's stream, for tools that diagnose it. It applies the same rules by
+//! which [`JetStream::open`](crate::JetStream::open) refuses a stream.
 
 use std::time::Duration;
 
@@ -17,98 +17,97 @@ use super::JournalError;
 use super::stream::{self, STREAM};
 use crate::limits::{API, SAMPLE_LAG};
 
-/// What a stream is.
+/// Result of examining a stream.
 #[derive(Clone, Debug)]
 pub struct Examination {
-    /// Everything for which services refuse to work with it.
+    /// Reasons for which services refuse the stream.
     pub problems: Vec<String>,
-    /// What of its entries is gone.
+    /// Descriptions of entries that are missing.
     pub losses: Vec<String>,
-    /// Why it may be destroyed, although services accept it.
+    /// Reasons for which servers may destroy the stream, although services accept it.
     pub hazards: Vec<String>,
-    /// How it is made otherwise than Muster makes it, though nothing is lost by that.
+    /// Harmless differences from the configuration that Muster creates.
     pub differences: Vec<String>,
-    /// How many servers hold every entry.
+    /// Number of servers that should hold every entry.
     pub replicas: usize,
-    /// The server that leads them, if it is known.
+    /// Server that leads the stream; `None` if unknown.
     pub leader: Option<String>,
-    /// The other servers that hold it.
+    /// Servers other than the leader that hold the stream.
     pub peers: Vec<Peer>,
-    /// Its first and its last position; both 0 of an empty one.
+    /// First and last position; both are 0 if the stream is empty.
     pub positions: (Position, Position),
-    /// Consumers of the stream: one for each program that follows the log.
+    /// Number of consumers: one for each process that follows the log.
     pub consumers: usize,
-    /// The bytes that it takes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The bytes that it may take, if there is a limit.
+    /// Maximum size in bytes; `None` if the stream has no limit.
     pub most_bytes: Option<u64>,
-    /// What the server's clock showed when it answered, as RFC 3339 has it; none: it didn't say.
+    /// Server clock at the time of the response (RFC 3339); `None` if the server did not send it.
     pub server_time: Option<String>,
-    /// How long it took until that answer was here.
+    /// Time until the response arrived.
     pub took: Duration,
-    /// Its last message, if it can be read.
+    /// Last message; `None` if it cannot be read.
     pub last: Option<Last>,
 }
 
 /// A server that holds the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name.
     pub name: String,
-    /// Whether it has everything that the leader has.
+    /// `true` if the server has every entry that the leader has.
     pub current: bool,
-    /// Whether the others have lost it.
+    /// `true` if the leader has lost contact with the server.
     pub offline: bool,
-    /// How many messages it is behind.
+    /// Number of messages that the server is behind.
     pub lag: u64,
 }
 
 /// The last message of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Last {
-    /// Where it stands.
     pub position: Position,
-    /// When the server stored it, by its clock.
+    /// Time at which the server stored the message, by the server's clock.
     pub stored: Timestamp,
-    /// When the BBS that wrote it decided it, by its clock; none: it is no entry of Muster.
+    /// Time at which the BBS decided the entry, by the BBS's clock; `None` if the message is not a Muster
+    /// entry.
     pub decided: Option<Timestamp>,
 }
 
-/// Why a stream wasn't seen.
+/// Reason for which a stream could not be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum ExamineError {
-    /// The server doesn't let this user ask.
+    /// The user may not publish on this subject.
     #[error("no permission to publish on {0}")]
     Forbidden(String),
-    /// Nobody has made it yet.
+    /// The stream does not exist.
     #[error("there is no stream {STREAM}")]
     Absent,
     /// The server has no JetStream, or this account may not use it.
     #[error("the server offers no JetStream: {0}")]
     NoJetStream(String),
-    /// It doesn't answer, or with something else.
+    /// The server does not respond, or its response cannot be read.
     #[error(transparent)]
     Unavailable(#[from] JournalError),
 }
 
-/// What the server answers to the question what the stream is.
+/// Fields that every response of the stream API may have.
 #[derive(Deserialize)]
 struct Answer {
     ts: Option<String>,
     error: Option<jetstream::Error>,
 }
 
-/// Why services would refuse a server, whatever its stream is.
+/// Returns the reasons for which services refuse a server, regardless of its stream.
 #[must_use]
 pub fn of_server(connection: &Connection) -> Vec<String> {
     let version = stream::version_problem(&connection.server_version());
     version.into_iter().chain(stream::payload_problem(connection.max_payload())).collect()
 }
 
-/// Asks what the stream is, of which services want so many replicas.
+/// Examines the stream. `replicas` is the number of replicas that services require.
 ///
 /// # Errors
-/// It can't be seen.
+/// See [`ExamineError`].
 pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Examination, ExamineError> {
     let asked = Instant::now();
     let (info, server_time) = info(connection).await?;
@@ -134,7 +133,7 @@ pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Exami
     })
 }
 
-/// The time that the server sends with its answers.
+/// Returns the time that the server sends with its responses.
 pub(super) async fn server_time(connection: &Connection) -> Result<Option<String>, JournalError> {
     match info(connection).await {
         Ok((_, time)) => Ok(time),
@@ -152,7 +151,7 @@ async fn info(connection: &Connection) -> Result<(Info, Option<String>), Examine
     Ok((serde_json::from_slice(&answer).map_err(unreadable)?, ts))
 }
 
-/// Sends a request about the stream to the server, and returns its answer and the time of the server's clock.
+/// Sends a request about the stream to the server. Returns the response and the time of the server's clock.
 pub(super) async fn request(
     connection: &Connection,
     verb: &str,
@@ -182,11 +181,13 @@ pub(super) async fn request(
     }
 }
 
-/// Reads the first, the last and some positions in between from the replica of the server that the connection leads to;
-/// where that server has no replica that is up to date, another one answers. Returns how many were read.
+/// Reads the first, the last and some positions in between, and returns the number of positions read.
+///
+/// The server of the connection answers from its own replica. If it has no current replica, another server
+/// answers.
 ///
 /// # Errors
-/// The first position that can't be read, and why.
+/// Names the first position that cannot be read, and the reason.
 pub async fn read_sampled(
     connection: &Connection,
     (first, last): (Position, Position),
@@ -195,7 +196,7 @@ pub async fn read_sampled(
     let stream = stream_of(connection).await?;
     for position in &positions {
         let begin = Instant::now();
-        // A replica may lag behind the leader, which named the last position.
+        // A replica may lag behind the leader, which reported the last position.
         while let Err(error) = stream.direct_get(position.0).await {
             let is_absent = matches!(error.kind(), DirectGetErrorKind::NotFound);
             if !is_absent || begin.elapsed() > SAMPLE_LAG.0 {
@@ -220,7 +221,7 @@ impl Peer {
     }
 }
 
-/// The message at a position, as far as it can be read.
+/// Returns the message at a position; `None` if it cannot be read.
 async fn last(connection: &Connection, position: u64) -> Option<Last> {
     if position == 0 {
         return None;

@@ -8,7 +8,7 @@ use async_nats::jetstream::{self, ErrorCode};
 use super::JournalError;
 use crate::{monitor, stream};
 
-/// What a server writes into the answer of its health endpoint when it cannot write to its disk.
+/// Text that a server's health endpoint contains when the server cannot write to its disk.
 const WRITE_ERROR: &str = "write error";
 
 /// State of the stream that holds the journal, as its leader reports it.
@@ -16,24 +16,23 @@ const WRITE_ERROR: &str = "write error";
 pub struct Facts {
     /// Number of servers that should hold every entry.
     pub replicas: usize,
-    /// The other servers that hold the stream; empty for one replica.
+    /// Servers other than the leader that hold the stream; empty for one replica.
     pub others: Vec<Replica>,
     /// Number of entries.
     pub entries: u64,
-    /// Size of the entries in bytes, uncompressed.
+    /// Uncompressed size of the entries in bytes.
     pub bytes: u64,
     /// Maximum size in bytes; `None` if the stream has no limit.
     pub max_bytes: Option<u64>,
-    /// Reasons for which servers may destroy the stream as it is configured, although services accept it.
+    /// Reasons for which servers may destroy the stream, although services accept it.
     pub hazards: Vec<String>,
 }
 
 /// A server that holds a copy of the stream and does not lead it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Name of the server.
     pub name: String,
-    /// `true` if it has every entry that the leader has.
+    /// `true` if the server has every entry that the leader has.
     pub in_sync: bool,
 }
 
@@ -52,7 +51,7 @@ impl Facts {
         }
     }
 
-    /// Number of replicas that have every entry, the leader included.
+    /// Returns the number of replicas that have every entry, including the leader.
     #[must_use]
     pub fn in_sync(&self) -> usize {
         let behind = self.replicas.saturating_sub(1).saturating_sub(self.synced_others());
@@ -64,7 +63,7 @@ impl Facts {
     }
 }
 
-/// Sorts an error of a request for the stream's state.
+/// Converts an error of a request for the stream's state.
 pub(super) fn unavailable(error: InfoError) -> JournalError {
     let answer = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     if answer.is_some_and(|answer| answer.error_code() == ErrorCode::STREAM_NOT_FOUND) {
@@ -73,7 +72,7 @@ pub(super) fn unavailable(error: InfoError) -> JournalError {
     JournalError::unavailable("requesting the state of the stream", error)
 }
 
-/// Returns the first write error that one of the servers reports on its health endpoint.
+/// Returns the first write error that a server reports on its health endpoint.
 pub(super) async fn write_error(monitoring: &[String]) -> Option<String> {
     for url in monitoring {
         if let Ok(Err(why)) = monitor::health(url).await

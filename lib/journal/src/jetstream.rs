@@ -1,9 +1,9 @@
-//! The journal as a stream of a NATS server.
+//! The journal as a stream on a NATS server.
 //!
-//! An append is one request: the message with the id of the entry and the sequence that its subject's last message must
-//! have. A refusal of the sequence isn't yet a conflict: with one replica the server says the same when the entry was
-//! stored before and its acknowledgement was lost. So what follows the expected sequence is read from the stream's
-//! leader, and the ids are compared.
+//! An append is one request: the message with the id of the entry and the sequence that its subject's last
+//! message must have. A rejected sequence is not necessarily a conflict. With one replica the server also
+//! rejects it if the entry was stored earlier and its acknowledgement was lost. So the append reads the
+//! message behind the expected sequence from the stream's leader and compares the ids.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +27,10 @@ use super::{Append, AppendError, Durability, JournalError, Recorded};
 use crate::limits::{ACK, API, RECONNECT};
 use bus::nats::Connection;
 
-/// How long to wait before a message is sent again because the server was busy with another of its subject. A cluster
-/// says so for a moment even after it has acknowledged that other one. Sending again is safe: it is the same entry.
+/// Delays before a message is sent again because the server is busy with another message of its subject.
+///
+/// A cluster may report this for a moment even after it has acknowledged the other message. Sending again is
+/// safe, because it is the same entry.
 const BUSY: [Duration; 5] = [
     Duration::from_micros(100),
     Duration::from_millis(1),
@@ -37,7 +39,7 @@ const BUSY: [Duration; 5] = [
     Duration::from_millis(100),
 ];
 
-/// A journal on JetStream. Clones are the same journal over the same connection.
+/// A journal on JetStream. Clones share the same journal and connection.
 #[derive(Clone, Debug)]
 pub struct JetStream {
     shared: Arc<Shared>,
@@ -48,29 +50,28 @@ struct Shared {
     connection: Connection,
     stream: Stream<()>,
     durability: Durability,
-    /// How many servers hold every entry.
+    /// Number of servers that hold every entry.
     replicas: usize,
-    /// Why the journal cannot be read, as its followers found out; `None` while they can read it.
+    /// Reason for which followers cannot read the journal; `None` while they can.
     unreadable: Arc<Mutex<Option<String>>>,
     history: History,
-    /// Monitoring addresses of the servers.
     monitoring: Vec<String>,
     closing: CancellationToken,
 }
 
-/// What this program knows of the log. Behind a connection that was lost there may be another one: an older backup, or one
-/// that was founded again.
+/// State that detects a different log behind a new connection, such as an older backup or a stream that was
+/// created again.
 #[derive(Debug)]
 struct History {
-    /// When the stream was created.
+    /// Creation time of the stream.
     created: String,
-    /// The last entry that was delivered to a follower, and its checksum.
+    /// The last entry that was delivered to a follower.
     delivered: Mutex<Option<Delivered>>,
-    /// The count of the connection on which the log was last compared.
+    /// Number of the connection on which the log was last compared.
     compared: AtomicU64,
 }
 
-/// A position, and the checksum of the entry that a follower was delivered there.
+/// Position and checksum of an entry that was delivered to a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivered {
     pub(super) position: Position,
@@ -88,7 +89,7 @@ impl History {
     }
 }
 
-/// What the server answers to a message for the stream.
+/// Response of the server to a message that is published to the stream.
 #[derive(Debug, Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -100,13 +101,13 @@ struct Answer {
     error: Option<jetstream::Error>,
 }
 
-/// What a server's answer means.
+/// Result of a publish attempt.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Stored(Position),
-    /// Stored before, or another entry is there: reading settles it.
+    /// The entry was stored earlier, or another entry is there: reading the stream settles it.
     Settle(String),
-    /// Another message of the subject is on its way through the cluster, or has just arrived: ask again.
+    /// Another message of the subject is being replicated, or has just arrived: retry.
     Busy(String),
     Unknown(String),
     /// The server stored nothing, for a reason that may pass.
@@ -114,8 +115,8 @@ pub(super) enum Outcome {
     Refused(String),
 }
 
-/// Error codes with which a server rejects a message before it stores anything, for a reason that may pass. The names are those of
-/// the errors in nats-server.
+/// Error codes with which a server rejects a message before it stores anything, for a reason that may pass.
+/// The names are those in nats-server.
 const NOT_STORED: [(ErrorCode, &str); 9] = [
     (ErrorCode::ACCOUNT_RESOURCES_EXCEEDED, "JSAccountResourcesExceededErr"),
     (ErrorCode::INSUFFICIENT_RESOURCES, "JSInsufficientResourcesErr"),
@@ -128,15 +129,16 @@ const NOT_STORED: [(ErrorCode, &str); 9] = [
     (ErrorCode::STREAM_TOO_MANY_REQUESTS, "JSStreamTooManyRequests"),
 ];
 
-/// Descriptions of `JSStreamStoreFailedF` that a server gives before it writes: a limit of the stream is reached. With another
-/// description the write itself failed, and the outcome is unknown.
+/// Descriptions of `JSStreamStoreFailedF` for a limit of the stream, which the server checks before it
+/// writes. With any other description the write itself failed, and the outcome is unknown.
 const LIMIT_REACHED: [&str; 2] = ["maximum bytes exceeded", "maximum messages exceeded"];
 
 impl JetStream {
-    /// Opens the stream, or makes it, and checks it and the server.
+    /// Opens the stream, or creates it, and checks the stream and the server.
     ///
     /// # Errors
-    /// [`JournalError::Refused`] names everything that could lose or rewrite history; or the server can't be asked.
+    /// [`JournalError::Refused`] lists everything that could lose or rewrite history. Other errors mean that
+    /// the server did not respond.
     pub async fn open(connection: Connection, settings: &StreamSettings) -> Result<Self, JournalError> {
         let version = connection.server_version();
         let server = [stream::version_problem(&version), stream::payload_problem(connection.max_payload())];
@@ -160,16 +162,18 @@ impl JetStream {
             worth @ (Durability::Unverified(_) | Durability::Volatile) if settings.create => {
                 tracing::warn!("an acknowledgement of the journal is {worth}");
             }
-            // Who makes no stream reads what others write.
+            // A process that may not create the stream only reads, so the durability of writes does not
+            // concern it.
             Durability::Unverified(_) | Durability::Volatile => {}
         }
         Self::of(connection, &info, durability, settings.monitoring.clone()).await
     }
 
-    /// Opens the stream to look at what it holds, whatever it is and has lost: nobody writes to it or goes on with it.
+    /// Opens the stream for inspection, regardless of its configuration and of lost entries. It must not be
+    /// used for writing or by services.
     ///
     /// # Errors
-    /// There is none, it can't be read page by page, or the server can't be asked.
+    /// The stream does not exist, it does not allow direct reads, or the server did not respond.
     pub async fn inspect(connection: Connection) -> Result<Self, JournalError> {
         let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let settings = StreamSettings { create: false, ..StreamSettings::default() };
@@ -198,10 +202,10 @@ impl JetStream {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The same journal over another connection.
+    /// Returns the same journal over another connection.
     ///
     /// # Errors
-    /// The stream can't be named.
+    /// The stream cannot be opened over the connection.
     pub async fn over(&self, connection: Connection) -> Result<Self, JournalError> {
         let Shared { durability, replicas, unreadable, history, monitoring, closing, .. } = &*self.shared;
         let shared = Shared {
@@ -217,7 +221,7 @@ impl JetStream {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The time that the server sends with its answers.
+    /// Returns the time that the server sends with its responses.
     pub(super) async fn server_time(&self) -> Result<Option<String>, JournalError> {
         examine::server_time(&self.shared.connection).await
     }
@@ -254,7 +258,7 @@ impl JetStream {
         headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, append.expected.to_string());
         let request = Request::new().headers(headers).payload(append.bytes.clone()).timeout(Some(ACK));
         let sent = Instant::now();
-        // The request's own limit starts only once the connection has taken it.
+        // The request's own timeout starts only after the connection has accepted it.
         let answer =
             timeout(ACK, self.shared.connection.client().send_request(subject.to_owned(), request)).await;
         let late = || {
@@ -279,7 +283,7 @@ impl JetStream {
         }
     }
 
-    /// Reads what follows the expected position: nothing else can be this entry.
+    /// Reads the first message after the expected position. Only that message can be this entry.
     async fn settle(&self, subject: &str, append: &Append, what: String) -> Result<Position, AppendError> {
         let next = self.raw().next_by_subject(subject).sequence(append.expected.0 + 1);
         if let Some(next) = found(next).await.map_err(AppendError::Unknown)? {
@@ -290,12 +294,16 @@ impl JetStream {
         if last.map(|last| last.position).unwrap_or_default() != append.expected {
             return Err(AppendError::Conflict);
         }
-        // The leader refused the sequence because of a message that isn't applied yet. That may be this one.
+        // The leader rejected the sequence because of a message that is not applied yet. It may be this
+        // entry.
         Err(AppendError::Unknown(JournalError::Unavailable { what, source: None }))
     }
 
-    /// Compares the log with what was delivered, unless that was done on this connection: what was decided on one log must not
-    /// be appended to another. Nothing is sent without a connection, for it would go to whatever log is there later.
+    /// Compares the log with the delivered entries, once per connection: a decision made on one log must not
+    /// be appended to another.
+    ///
+    /// Waits for a connection first. A message sent while disconnected would go to whichever log the next
+    /// connection reaches.
     async fn compare_once(&self) -> Result<(), JournalError> {
         let since = Instant::now();
         while !self.shared.connection.is_connected() {
@@ -319,10 +327,11 @@ impl JetStream {
         Ok(())
     }
 
-    /// Where the journal ends, if the stream is the one that was opened.
+    /// Returns the end of the journal after checking that the stream is the one that was opened.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] if the stream was created again; it can't be asked.
+    /// [`JournalError::Damaged`] if the stream was created again. Other errors mean that the server did not
+    /// respond.
     pub(super) async fn same_end(&self) -> Result<Position, JournalError> {
         self.open_still()?;
         let info = self.shared.stream.get_info().await;
@@ -336,10 +345,10 @@ impl JetStream {
         Ok(Position(info.state.last_sequence))
     }
 
-    /// Compares what stands at a position with what was delivered there.
+    /// Compares the entry at a position with the entry that was delivered there.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] if it is another entry; it can't be read.
+    /// [`JournalError::Damaged`] if it is a different entry. Other errors mean that it cannot be read.
     pub(super) async fn compare(&self, delivered: Delivered) -> Result<(), JournalError> {
         let Delivered { position, checksum } = delivered;
         let stands = self.at(position).await?;
@@ -351,7 +360,7 @@ impl JetStream {
         )))
     }
 
-    /// A follower was delivered an entry.
+    /// Records the last entry that was delivered to a follower.
     pub(super) fn note(&self, delivered: Delivered) {
         let mut last = self.shared.history.delivered();
         if last.is_none_or(|last| last.position < delivered.position) {
@@ -368,17 +377,20 @@ impl JetStream {
         found(self.raw().last_by_subject(subject)).await
     }
 
-    /// What stands at a position, as the stream's leader has it.
+    /// Returns the entry at a position, read from the stream's leader.
     pub(super) async fn at(&self, position: Position) -> Result<Option<Recorded>, JournalError> {
         self.open_still()?;
         found(self.raw().sequence(position.0)).await
     }
 
-    /// Returns why the entry at a position cannot be read, if the stream's leader refuses it although the stream holds it.
-    /// The server gives no reason to its clients: that is in its own log.
+    /// Returns the reason for which the entry at a position cannot be read; `None` if it can be read or the
+    /// stream does not hold it.
+    ///
+    /// The stream's leader may not find an entry that the stream holds. The server sends no cause to its
+    /// clients; the cause is in its own log.
     ///
     /// # Errors
-    /// The server did not answer.
+    /// The server did not respond.
     pub(super) async fn why_unreadable(&self, position: Position) -> Result<Option<String>, JournalError> {
         if self.at(position).await?.is_some() {
             return Ok(None);
@@ -397,12 +409,12 @@ impl JetStream {
         )))
     }
 
-    /// Returns why followers cannot read the journal; `None` while they can.
+    /// Returns the reason for which followers cannot read the journal; `None` while they can.
     pub(super) fn unreadable(&self) -> Option<String> {
         self.reading().clone()
     }
 
-    /// Records that followers can or cannot read the journal, and logs each change.
+    /// Records whether followers can read the journal, and logs each change.
     pub(super) fn note_unreadable(&self, why: Option<String>) {
         let mut reading = self.reading();
         match (&*reading, &why) {
@@ -434,14 +446,14 @@ impl JetStream {
         Ok(Position(info.state.last_sequence))
     }
 
-    /// Returns the state of the stream, as its leader reports it.
+    /// Returns the state of the stream as its leader reports it.
     pub(super) async fn facts(&self) -> Result<Facts, JournalError> {
         self.open_still()?;
         let info = self.shared.stream.get_info().await.map_err(facts::unavailable)?;
         Ok(Facts::of(&info, &self.shared.connection.server_version()))
     }
 
-    /// Monitoring addresses of the servers.
+    /// Returns the monitoring addresses of the servers.
     pub(super) fn monitoring(&self) -> &[String] {
         &self.shared.monitoring
     }
@@ -450,27 +462,27 @@ impl JetStream {
         self.shared.durability.clone()
     }
 
-    /// Whether one server alone holds the stream.
+    /// Returns `true` if a single server holds the stream.
     pub(super) fn is_alone(&self) -> bool {
         self.shared.replicas <= 1
     }
 
-    /// The stream, for questions to it.
+    /// Returns the stream's handle.
     pub(super) fn stream(&self) -> &Stream<()> {
         &self.shared.stream
     }
 
-    /// The connection's client.
+    /// Returns the client of the connection.
     pub(super) fn client(&self) -> &async_nats::Client {
         self.shared.connection.client()
     }
 
-    /// Counts how often the connection was made.
+    /// Returns the number of connections made so far. It changes after every reconnect.
     pub(super) fn made(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.connection.made()
     }
 
-    /// Cancelled once the journal is closed.
+    /// Returns the token that is cancelled when the journal is closed.
     pub(super) fn closing(&self) -> &CancellationToken {
         &self.shared.closing
     }
@@ -483,13 +495,13 @@ impl JetStream {
         if self.shared.closing.is_cancelled() { Err(JournalError::Closed) } else { Ok(()) }
     }
 
-    /// A question for one message, answered by the stream's leader.
+    /// Returns a builder for a request for one message. The stream's leader answers it.
     fn raw(&self) -> RawMessageBuilder {
         self.shared.stream.raw_message_builder()
     }
 }
 
-/// A stream of which there is anything to say is refused.
+/// Returns [`JournalError::Refused`] if there are problems.
 fn refuse(problems: &[String]) -> Result<(), JournalError> {
     if problems.is_empty() {
         return Ok(());
@@ -497,14 +509,14 @@ fn refuse(problems: &[String]) -> Result<(), JournalError> {
     Err(JournalError::Refused(format!("the stream {STREAM}: {}", problems.join("; "))))
 }
 
-/// Returns the stream as it is asked over a connection.
+/// Returns a handle to the stream over a connection.
 async fn handle(connection: &Connection) -> Result<Stream<()>, JournalError> {
     let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
     let unavailable = |error| JournalError::unavailable("opening the stream", error);
     context.get_stream_no_info(STREAM).await.map_err(unavailable)
 }
 
-/// Finds the stream, or makes it.
+/// Finds the stream, or creates it if the settings allow it.
 async fn find(
     connection: &Connection,
     context: &Context,
@@ -534,7 +546,7 @@ async fn find(
     Ok(made.cached_info().clone())
 }
 
-/// When a stream was created, as text that is only compared and shown.
+/// Returns the creation time of a stream as text. The text is only compared and displayed.
 fn created(info: &Info) -> String {
     info.created.to_string()
 }
@@ -548,7 +560,7 @@ fn is_absent(error: &GetStreamError) -> bool {
     }
 }
 
-/// What the server's answer to a message means.
+/// Parses the server's response to a published message.
 pub(super) fn outcome(answer: &[u8]) -> Outcome {
     let answer: Answer = match serde_json::from_slice(answer) {
         Ok(answer) => answer,
@@ -581,7 +593,7 @@ pub(super) fn outcome(answer: &[u8]) -> Outcome {
     }
 }
 
-/// Asks for one message.
+/// Requests one message; `None` if the stream does not hold it.
 async fn found(question: RawMessageBuilder) -> Result<Option<Recorded>, JournalError> {
     let message = match question.send().await {
         Ok(message) => message,
@@ -598,7 +610,7 @@ async fn found(question: RawMessageBuilder) -> Result<Option<Recorded>, JournalE
     }))
 }
 
-/// The id of the entry in a message. None if something else than Muster wrote it.
+/// Returns the id of the entry in a message; `None` if another program wrote the message.
 pub(super) fn entry_id(headers: &HeaderMap) -> Option<EntryId> {
     headers.get(header::NATS_MESSAGE_ID)?.as_str().parse().ok()
 }

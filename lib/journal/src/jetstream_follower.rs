@@ -1,8 +1,9 @@
-//! Following a stream: one unfiltered pull consumer from a known position, made again whenever anything is odd.
+//! Following a stream with one unfiltered pull consumer that starts at a known position. The consumer is
+//! replaced whenever something is unexpected.
 //!
-//! The server forgets such a consumer when it restarts, and may deliver to a connection that is gone. So every entry's
-//! place in the consumer's own counting is checked, and a consumer that falls silent or skips, or whose connection was
-//! lost, is replaced by one that starts behind the last entry that was delivered.
+//! The server loses such a consumer when it restarts, and may deliver to a connection that is gone. So the
+//! follower checks every message against the consumer's own sequence. It replaces a consumer that falls
+//! silent, skips a message, or loses its connection. The new consumer starts behind the last delivered entry.
 
 use std::time::Duration;
 
@@ -23,26 +24,26 @@ use crate::limits::{
 pub(super) struct Follower {
     journal: JetStream,
     pub(super) after: Position,
-    /// The last entry that was delivered.
+    /// The last delivered entry.
     delivered: Option<Delivered>,
     feed: Option<Feed>,
-    /// How long to wait before the next attempt.
+    /// Delay before the next attempt.
     wait: Duration,
-    /// Since when the journal ends before our position.
+    /// Time since which the journal ends before `after`; `None` if it does not.
     behind: Option<Instant>,
-    /// When an entry was last delivered, or the position last compared with the end of the journal. Kept across calls, for a
-    /// caller may stop waiting at any time.
+    /// Time of the last delivery, or of the last comparison with the end of the journal. Kept across calls,
+    /// because a caller may stop waiting at any time.
     compared: Instant,
-    /// When the first of the failed attempts failed; `None` if the last attempt succeeded.
+    /// Time of the first of several failed attempts; `None` if the last attempt succeeded.
     failing: Option<Instant>,
 }
 
-/// What a consumer delivers.
+/// The message stream of a consumer.
 struct Feed {
     messages: pull::Stream,
-    /// The consumer's own number of the last message.
+    /// Consumer sequence of the last message.
     delivered: u64,
-    /// Changes when the connection was lost and is there again.
+    /// Changes after a reconnect.
     made: watch::Receiver<u64>,
 }
 
@@ -69,7 +70,7 @@ impl Follower {
         }
     }
 
-    /// Tries until there are entries, or until trying doesn't help.
+    /// Retries until there are entries, or until an error occurs that a retry does not fix.
     async fn insist(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
         loop {
             match self.attempt(max).await {
@@ -98,14 +99,14 @@ impl Follower {
         }
     }
 
-    /// Notes that the journal could be read.
+    /// Records that the journal can be read.
     fn succeeded(&mut self) {
         self.failing = None;
         self.journal.note_unreadable(None);
     }
 
-    /// Notes that an attempt failed. The first of several is a warning; the journal counts as unreadable once all attempts
-    /// have failed for [`FOLLOW_FAILING`].
+    /// Records a failed attempt. The first of several is logged as a warning. The journal counts as
+    /// unreadable once all attempts have failed for [`FOLLOW_FAILING`].
     fn failed(&mut self, why: &str) {
         let Some(since) = self.failing else {
             self.failing = Some(Instant::now());
@@ -118,7 +119,8 @@ impl Follower {
         }
     }
 
-    /// What is there, or comes. Nothing if nothing came for a while, and there is nothing.
+    /// Waits for the next entries. Returns none if nothing arrived for [`FOLLOW_WATCHDOG`] and the position
+    /// is at the end of the journal.
     async fn attempt(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
         if self.feed.is_none() {
             self.check_history().await?;
@@ -143,7 +145,8 @@ impl Follower {
         }
     }
 
-    /// Compares the position with the end of the journal, and reads the next entry if there is one that was not delivered.
+    /// Compares the position with the end of the journal. If there are undelivered entries, checks that the
+    /// next one can be read.
     async fn compare(&mut self) -> Result<Vec<Recorded>, JournalError> {
         let end = self.journal.end().await?;
         if end <= self.after {
@@ -161,8 +164,8 @@ impl Follower {
         }
     }
 
-    /// The first message and what else has arrived. Waits for nothing, so that nothing is lost when the caller stops
-    /// waiting.
+    /// Collects the first message and those that have already arrived. It does not wait, so no message is
+    /// lost if the caller stops waiting.
     fn gather(&mut self, first: jetstream::Message, max: usize) -> Result<Vec<Recorded>, JournalError> {
         let (mut entries, mut after, mut next) = (Vec::new(), self.after, Some(first));
         while let (Some(message), Some(feed)) = (next.take(), &mut self.feed) {
@@ -199,8 +202,9 @@ impl Follower {
         Ok(entries)
     }
 
-    /// The journal must be the one that was read so far: the same stream, which reaches our position, with the same entry
-    /// there. After a change of leader it may take a moment to reach it.
+    /// Checks that the journal is the one that was read so far: the same stream, long enough, with the same
+    /// entry at the last delivered position. After a change of leader the stream may take a moment to become
+    /// long enough.
     async fn check_history(&mut self) -> Result<(), JournalError> {
         let end = self.journal.same_end().await?;
         let Err(damaged) = super::check_not_beyond(self.after, end) else {
@@ -216,7 +220,7 @@ impl Follower {
         Err(silent(&damaged.to_string()))
     }
 
-    /// Makes a consumer that starts behind our position.
+    /// Creates a consumer that starts behind the current position.
     async fn start(&self) -> Result<Feed, JournalError> {
         let mut made = self.journal.made();
         made.mark_unchanged();
@@ -247,7 +251,7 @@ impl Follower {
 }
 
 impl Feed {
-    /// Takes a message as the entry that follows `after`.
+    /// Converts a message to the entry that must follow `after`.
     fn check(&mut self, message: jetstream::Message, after: Position) -> Result<Recorded, JournalError> {
         let unreadable = |error| JournalError::unavailable("a message without its place", error);
         let info = message.info().map_err(unreadable)?;

@@ -1,10 +1,11 @@
-//! Writing another journal's messages into a stream as they are: each names the sequence that must be the stream's last, so
-//! that it gets exactly its position or is not stored at all.
+//! Import of another journal's messages into a stream. Each message names the sequence that must be the
+//! stream's last, so it gets exactly its position or is not stored at all.
 //!
-//! Many are on their way at once, so the sequence alone isn't enough: where another message took the place of one of ours,
-//! the next one would find the sequence that it expects. A stream with one replica is told the id of the message before,
-//! too, so that it refuses all that follows. One with more is not: there each replica compares that id by itself, and one that
-//! has just caught up doesn't know it. In either case, what isn't acknowledged is read back before anything more is sent.
+//! Many messages are in flight at once, so the sequence alone is not enough. If a foreign message took one of
+//! the positions, the next message would still find the sequence that it expects. In a stream with one
+//! replica each message therefore also names the id of the message before it, so the server rejects all that
+//! follow. This does not work with more replicas: each replica checks that id on its own, and one that has
+//! just caught up does not know it. In both cases unacknowledged messages are read back before more are sent.
 
 use async_nats::{HeaderMap, Subscriber, header};
 use futures::StreamExt;
@@ -16,7 +17,8 @@ use super::jetstream::{JetStream, Outcome, outcome};
 use super::{ImportError, JournalError, Recorded};
 use crate::limits::{ACK, IMPORT_AGAIN, IMPORT_BYTES, IMPORT_ENTRIES, IMPORT_STALL};
 
-/// Writes messages, each where it stood. What was not acknowledged is sent again from where the stream ends then.
+/// Writes messages at their original positions. Messages without an acknowledgement are sent again from the
+/// current end of the stream.
 pub(super) async fn import(stream: &JetStream, entries: Vec<Recorded>) -> Result<(), ImportError> {
     let Some(first) = entries.first().map(|entry| entry.position) else { return Ok(()) };
     let start = stream.end().await?;
@@ -45,7 +47,8 @@ pub(super) async fn import(stream: &JetStream, entries: Vec<Recorded>) -> Result
     Ok(())
 }
 
-/// How many of these go at once. If each names the id of the one before, none goes behind one without an id.
+/// Returns the number of messages to send in one batch. If `chained`, each message names the id of the one
+/// before, so a message without an id ends the batch.
 fn at_once(entries: &[Recorded], chained: bool) -> usize {
     let (mut bytes, mut follows) = (0, true);
     let fits = |entry: &&Recorded| {
@@ -57,7 +60,10 @@ fn at_once(entries: &[Recorded], chained: bool) -> usize {
     entries.iter().take(IMPORT_ENTRIES).take_while(fits).count().max(1)
 }
 
-/// How many of these the stream holds now: those that it has are read, and have to be the same.
+/// Returns the number of these entries that the stream holds.
+///
+/// # Errors
+/// The stream holds a different entry at one of the positions, or entries behind the last one.
 async fn stored(stream: &JetStream, entries: &[Recorded]) -> Result<usize, ImportError> {
     let end = stream.end().await?;
     let damaged = |position: Position| {
@@ -80,13 +86,13 @@ async fn stored(stream: &JetStream, entries: &[Recorded]) -> Result<usize, Impor
     Ok(count)
 }
 
-/// Sends messages and awaits their acknowledgements. Answers why some of them were not stored, if that is so.
+/// Sends messages and waits for their acknowledgements. Returns the reason if some of them were not stored.
 async fn send(stream: &JetStream, entries: &[Recorded]) -> Result<Option<String>, ImportError> {
     let failed = |error: super::Source| JournalError::unavailable("sending entries to the stream", error);
     let client = stream.client();
     let inbox = client.new_inbox();
     let answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
-    // What stands before the first one was acknowledged, or read.
+    // Messages before the first one were already acknowledged or read back, so it need not name an id.
     let mut before = None;
     for entry in entries {
         let (subject, bytes) = (entry.subject.clone(), entry.bytes.clone());
@@ -100,7 +106,7 @@ async fn send(stream: &JetStream, entries: &[Recorded]) -> Result<Option<String>
     acknowledged(answers, entries).await
 }
 
-/// What a message has to find: the sequence before its own, and the id there, if one is named.
+/// Returns headers with the expected last sequence, and the expected last id if `before` is given.
 fn headers(entry: &Recorded, before: Option<EntryId>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let sequence = entry.position.0.saturating_sub(1).to_string();
@@ -114,7 +120,8 @@ fn headers(entry: &Recorded, before: Option<EntryId>) -> HeaderMap {
     headers
 }
 
-/// Acknowledgements come in the order of the messages, as one stream takes one connection's messages.
+/// Waits for the acknowledgements. They arrive in the order of the messages, because one stream handles one
+/// connection's messages in order.
 async fn acknowledged(mut answers: Subscriber, entries: &[Recorded]) -> Result<Option<String>, ImportError> {
     for entry in entries {
         let position = entry.position;

@@ -1,4 +1,5 @@
-//! Reading a page of a stream: one question, answered by many messages (NATS ADR-31, batched direct get).
+//! Reads a page of a stream with one request that the server answers with many messages (NATS ADR-31, batched
+//! direct get).
 
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, header};
 use futures::StreamExt;
@@ -13,10 +14,10 @@ use super::{JournalError, Page, Recorded};
 use crate::limits::API;
 use bus::limits::SUBSCRIPTION_QUEUE;
 
-/// The question.
+/// Request for a page.
 #[derive(Serialize)]
 struct Question {
-    /// The first sequence that may answer.
+    /// Lowest sequence to return.
     seq: u64,
     batch: usize,
     max_bytes: usize,
@@ -24,11 +25,13 @@ struct Question {
     next_by_subj: Option<String>,
 }
 
-/// The status that ends the answers, and the one that says that there are none.
+/// Status of the message that reports an empty result. `END_OF_BATCH` is the status of the message that ends
+/// a result.
 const NOTHING_FOUND: u16 = 404;
 const END_OF_BATCH: u16 = 204;
 
-/// Entries after `after`, of one subject or of all: at most `limit` and a page's bytes.
+/// Returns entries after `after`, of one subject or of all subjects: at most `limit`, and at most the bytes
+/// of a page.
 pub(super) async fn read(
     client: &Client,
     after: Position,
@@ -71,7 +74,7 @@ async fn collect(
             Some(other) => return Err(refused(other, &message)),
         }
         let (entry, before) = entry_of_answer(message)?;
-        // Each answer names the one before it, so that a lost one is noticed.
+        // Each message names the one before it, so a lost message is detected.
         if before != last || entry.position <= after {
             return Err(unavailable(format!("an answer is missing before position {}", entry.position)));
         }
@@ -81,10 +84,11 @@ async fn collect(
     Err(unavailable("the connection ended".to_owned()))
 }
 
-/// The entry in an answer of the server to a question for a page, and the sequence of the answer before it.
+/// Decodes a message of the server's response to a page request. Returns the entry and the sequence of the
+/// message before it.
 ///
 /// # Errors
-/// `Unavailable`: the answer lacks one of the headers that say what it is, or has something else in it.
+/// [`JournalError::Unavailable`] if a required header is missing or invalid.
 pub fn entry_of_answer(message: Message) -> Result<(Recorded, u64), JournalError> {
     let headers = message.headers.unwrap_or_default();
     let entry = Recorded {

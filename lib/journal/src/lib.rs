@@ -1,13 +1,14 @@
-//! The journal: what happened. Durable, ordered, never edited, the only truth.
+//! The journal: a durable, ordered, append-only log of everything that happened. It is the single source of
+//! truth.
 //!
-//! An entry is bytes on a subject at a position. Whoever appends says where the subject's last entry stands; if
-//! something else stands there, nothing is written. Positions have no gap.
+//! An entry is a sequence of bytes on a subject at a position. A writer names the position of the subject's
+//! last entry; if another entry is there, nothing is written. Positions have no gaps.
 //!
-//! | | durable | for |
+//! | | durability | purpose |
 //! |---|---|---|
-//! | [`Memory`] | no | tests, simulation |
-//! | [`Sqlite`] | every entry is synced before it is acknowledged | one machine without a server |
-//! | [`JetStream`] | as the server is configured; what could lose history is refused | a cluster |
+//! | [`Memory`] | none | tests, simulation |
+//! | [`Sqlite`] | every entry synced before it is acknowledged | a single machine without a NATS server |
+//! | [`JetStream`] | as the server is configured; configurations that could lose history are refused | a cluster |
 
 pub mod examine;
 mod facts;
@@ -39,90 +40,95 @@ pub use stream::{STREAM, StreamSettings, durability, version_problem};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// The journal. Clones are the same journal.
+/// Handle to the journal. Clones share the same journal.
 #[derive(Clone, Debug)]
 pub enum Journal {
-    /// In memory: forgets everything with the process.
+    /// In memory: all entries are lost when the process exits.
     Memory(Memory),
     /// An embedded database in a data folder.
     Sqlite(Sqlite),
-    /// A stream of a NATS server.
+    /// A stream on a NATS server.
     JetStream(JetStream),
 }
 
-/// An entry to be appended.
+/// An entry to append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// The subject.
     pub subject: Subject,
-    /// The position of the subject's last entry; 0 if it must have none.
+    /// Position of the subject's last entry; 0 if the subject must be empty.
     pub expected: Position,
-    /// The entry's id. The same id is the same entry: appending it twice is appending it once.
+    /// Id of the entry. Appending the same id twice stores one entry.
     pub entry: EntryId,
-    /// The entry, at most [`schemas::limits::ENTRY_BYTES`].
+    /// Body of the entry, at most [`schemas::limits::ENTRY_BYTES`].
     pub bytes: Bytes,
 }
 
-/// An entry as the journal holds it.
+/// An entry as stored in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Where it stands.
     pub position: Position,
-    /// Its subject as text. It is a [`Subject`] unless something else than Muster wrote it.
+    /// Subject as text. It is a [`Subject`] unless another program wrote the message.
     pub subject: String,
-    /// Its id. None if something else than Muster wrote it.
+    /// Id of the entry; `None` if another program wrote the message.
     pub entry: Option<EntryId>,
-    /// The entry.
+    /// Body of the entry.
     pub bytes: Bytes,
 }
 
 impl Recorded {
-    /// Returns a checksum of what stands at the position: it tells one history of a log from another, which a position alone
-    /// doesn't.
+    /// Returns a checksum of position, subject and bytes.
+    ///
+    /// It distinguishes two histories of a log, which a position alone cannot.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         crc64(&[&self.position.0.to_le_bytes(), self.subject.as_bytes(), &self.bytes])
     }
 }
 
-/// Why an entry was not, or may not have been, appended.
+/// Reason for which an entry was not appended, or may not have been appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// Something else follows the expected position. The entry is definitely not stored: decide again.
+    /// Another entry follows the expected position. The entry is definitely not stored: decide again.
     #[error("another entry follows the expected position")]
     Conflict,
-    /// The entry may or may not be stored. Read the subject's last entry, and if it isn't this one append the
-    /// **same** entry again: that answers its position if it was stored after all.
+    /// The entry may or may not be stored.
+    ///
+    /// Read the subject's last entry. If it is a different one, append the **same** entry again: the call
+    /// returns its position if it was stored after all.
     #[error("unknown whether the entry was stored")]
     Unknown(#[source] JournalError),
-    /// The journal did not store it in this attempt, for a reason that may pass: its disk or a limit is full, for example.
-    /// An earlier attempt with another outcome may still be stored: read the subject's last entry to be sure.
+    /// The journal did not store the entry in this attempt, for a reason that may pass: for example, its disk
+    /// or a limit is full.
+    ///
+    /// An earlier attempt with an unknown outcome may still be stored: read the subject's last entry to be
+    /// sure.
     #[error("the journal stored nothing: {0}")]
     NotStored(String),
-    /// The journal will never take it: too large, no permission, a stream that is configured otherwise.
+    /// The journal will never accept the entry: it is too large, the permission is missing, or the stream is
+    /// configured differently.
     #[error("the journal refuses the entry: {0}")]
     Refused(String),
 }
 
-/// Why the journal couldn't be read, split by what the caller does about it.
+/// Reason for which the journal could not be read. Each variant needs a different reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It can't be reached or didn't answer. Try again later.
+    /// The journal cannot be reached or did not respond. Try again later.
     #[error("the journal is unavailable: {what}")]
     Unavailable {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
-        /// What went wrong.
+        /// Underlying error; `None` if `what` already describes it.
         #[source]
         source: Option<Source>,
     },
     /// The stream does not exist, and the caller may not create it.
     #[error("the stream {} does not exist", stream::STREAM)]
     Absent,
-    /// It could lose or rewrite history, or isn't ours. A person has to look: stop.
+    /// The stream could lose or rewrite history, or does not belong to Muster. Stop: an operator must act.
     #[error("the journal is refused: {0}")]
     Refused(String),
-    /// History is missing, or is another history. A person has to look: stop.
+    /// History is missing, or it is a different history. Stop: an operator must act.
     #[error("the journal is damaged: {0}")]
     Damaged(String),
     /// [`Journal::close`] was called.
@@ -130,26 +136,25 @@ pub enum JournalError {
     Closed,
 }
 
-/// Why entries of another journal were not written, or not all of them: those before the one that failed are there.
+/// Reason for which an import failed. Entries before the one that failed may be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// They don't follow what the journal holds.
+    /// The entries do not follow the end of the journal.
     #[error("position {first} doesn't follow position {end}, where the journal ends")]
     NotNext {
-        /// Where the journal ends, or the entry before it stands.
+        /// End of the journal, or the position of the previous entry.
         end: Position,
-        /// Where the entry was to stand.
+        /// Position of the entry that does not follow.
         first: Position,
     },
-    /// The journal will never take one of them.
+    /// The journal will never accept one of the entries.
     #[error("the journal refuses position {position}: {why}")]
     Refused {
-        /// Which.
+        /// Position of the refused entry.
         position: Position,
-        /// Why.
         why: String,
     },
-    /// The journal can't be written, or doesn't answer.
+    /// The journal cannot be written, or does not respond.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
@@ -160,14 +165,14 @@ impl JournalError {
     }
 }
 
-/// What an acknowledgement is worth.
+/// Durability of an acknowledged entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Every entry is on disk before it is acknowledged: it survives a power cut.
+    /// Every entry is on disk before it is acknowledged, so it survives a power cut.
     Synced,
-    /// Nobody could be asked, or a power cut may cost the last entries; for the reason given.
+    /// A power cut may lose the last entries, or the servers could not be checked; the text is the reason.
     Unverified(String),
-    /// Nothing survives the process.
+    /// Entries are lost when the process exits.
     Volatile,
 }
 
@@ -193,13 +198,14 @@ enum Kind {
 }
 
 impl Journal {
-    /// Appends an entry, if its subject's last entry stands where it is expected, and answers its position.
+    /// Appends an entry if its subject's last entry is at the expected position, and returns the new
+    /// position.
     ///
-    /// An entry that was stored before (the same id, after the same expected position) answers its position again, so
-    /// an append whose outcome is unknown is simply repeated.
+    /// The call is idempotent: for an entry that is already stored (same id, same expected position) it
+    /// returns that entry's position. Repeat an append whose outcome is unknown.
     ///
     /// # Errors
-    /// See [`AppendError`]: conflict, unknown, refused.
+    /// See [`AppendError`].
     pub async fn append(&self, append: Append) -> Result<Position, AppendError> {
         if append.bytes.len() > schemas::limits::ENTRY_BYTES {
             return Err(AppendError::Refused(format!(
@@ -215,12 +221,13 @@ impl Journal {
         }
     }
 
-    /// Writes entries of another journal as they are, at exactly their positions, behind the end of this one. What is no
-    /// entry, or has no id, is written like any other message. Whoever imports is alone: nobody else may append, and where
-    /// somebody did, it ends.
+    /// Writes entries of another journal unchanged, at exactly their positions, behind the end of this one.
+    /// Messages that are not entries, or have no id, are written like any other message.
+    ///
+    /// The caller must be the only writer: if another writer appends, the import fails.
     ///
     /// # Errors
-    /// See [`ImportError`]; [`JournalError::Damaged`] names the position that somebody else has written.
+    /// See [`ImportError`]. [`JournalError::Damaged`] names the position that another writer has written.
     pub async fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
         let Some(first) = entries.first() else { return Ok(()) };
         let mut end = Position(first.position.0.saturating_sub(1));
@@ -237,7 +244,8 @@ impl Journal {
         }
     }
 
-    /// Follows the journal: every entry after `after`, in order and without a gap, then every new one as it comes.
+    /// Follows the journal: returns every entry after `after`, in order and without gaps, then every new
+    /// entry as it is appended.
     #[must_use]
     pub fn follow(&self, after: Position) -> Follower {
         Follower(match self {
@@ -247,10 +255,11 @@ impl Journal {
         })
     }
 
-    /// The last entry of a subject: whatever was acknowledged before this was called is seen.
+    /// Returns the last entry of a subject. The result includes every entry that was acknowledged before the
+    /// call.
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub async fn last(&self, subject: &Subject) -> Result<Option<Recorded>, JournalError> {
         match self {
             Self::Memory(memory) => memory.last(subject),
@@ -259,12 +268,14 @@ impl Journal {
         }
     }
 
-    /// Entries after `after`, of one subject or of all: at most `limit`, and no more once they hold
-    /// [`schemas::limits::PAGE_BYTES`]. Nothing is skipped, but the newest entries may still be missing (a replica
-    /// may answer): an empty answer says nothing about [`Journal::end`].
+    /// Returns entries after `after`, of one subject or of all subjects. A page holds at most `limit`
+    /// entries, and ends when it reaches [`schemas::limits::PAGE_BYTES`].
+    ///
+    /// No entry is skipped, but the newest entries may be missing because a replica may answer. So an empty
+    /// page does not mean that `after` is [`Journal::end`].
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub async fn read(
         &self,
         after: Position,
@@ -278,11 +289,13 @@ impl Journal {
         }
     }
 
-    /// The first of a subject's entries in which something is found, read page by page; none: nothing is. The newest may still be
-    /// missing, as of [`Journal::read`].
+    /// Returns the first result of `found` over a subject's entries, which are read page by page; `None` if
+    /// there is no match.
+    ///
+    /// The newest entries may be missing, as in [`Journal::read`].
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub async fn find<T>(
         &self,
         subject: &Subject,
@@ -299,11 +312,11 @@ impl Journal {
         }
     }
 
-    /// Reads the first, the last and some entries in between, as the stream's leader has them: a server may hold entries that
-    /// it cannot read, and answers then as if there were none.
+    /// Reads the first, the last and some entries in between from the stream's leader. A server may hold
+    /// entries that it cannot read, and then responds as if they did not exist.
     ///
     /// # Errors
-    /// One of them can't be read: the error has the reason.
+    /// The reason for which one of them cannot be read.
     pub async fn check_readable(&self) -> Result<(), JournalError> {
         let end = self.end().await?;
         for position in sampled(Position(1), end) {
@@ -312,10 +325,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads the entry at a position. An entry that was deleted is no error.
+    /// Reads the entry at a position. A deleted entry is not an error.
     ///
     /// # Errors
-    /// The journal holds it and it can't be read: the error has the reason.
+    /// The reason for which an entry that the journal holds cannot be read.
     pub async fn check_position(&self, position: Position) -> Result<(), JournalError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -329,20 +342,20 @@ impl Journal {
         }
     }
 
-    /// Returns why followers cannot read the journal at present; `None` while they can.
+    /// Returns the reason for which followers cannot read the journal at present; `None` while they can.
     #[must_use]
     pub fn unreadable(&self) -> Option<String> {
         match self {
-            // Their followers end with an error.
+            // Followers of these journals return an error instead.
             Self::Memory(_) | Self::Sqlite(_) => None,
             Self::JetStream(stream) => stream.unreadable(),
         }
     }
 
-    /// Where the journal's last entry stands; 0 if it has none.
+    /// Returns the position of the journal's last entry; 0 if the journal is empty.
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub async fn end(&self) -> Result<Position, JournalError> {
         match self {
             Self::Memory(memory) => memory.end(),
@@ -351,11 +364,11 @@ impl Journal {
         }
     }
 
-    /// The time that the clock of the server shows, as it writes it (RFC 3339). `None` if the journal has no server, or the server
-    /// does not send its time.
+    /// Returns the time of the server's clock as the server formats it (RFC 3339). `None` if the journal has
+    /// no server, or the server does not send its time.
     ///
     /// # Errors
-    /// The server does not answer.
+    /// The server does not respond.
     pub async fn server_time(&self) -> Result<Option<String>, JournalError> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(None),
@@ -363,10 +376,12 @@ impl Journal {
         }
     }
 
-    /// Asks the journal's leader for the state of its storage. `None` for a journal that has no server.
+    /// Requests the state of the journal's storage from the stream's leader. `None` if the journal has no
+    /// server.
     ///
     /// # Errors
-    /// [`JournalError::Absent`] if the stream does not exist; [`JournalError::Unavailable`] if the server does not answer.
+    /// [`JournalError::Absent`] if the stream does not exist; [`JournalError::Unavailable`] if the server
+    /// does not respond.
     pub async fn facts(&self) -> Result<Option<Facts>, JournalError> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(None),
@@ -374,8 +389,10 @@ impl Journal {
         }
     }
 
-    /// Asks the monitoring addresses of the servers why the journal does not take entries. Returns the first write error that
-    /// a server reports; `None` if no server reports one, or none has a monitoring address.
+    /// Queries the servers' monitoring addresses for the reason that the journal rejects entries.
+    ///
+    /// Returns the first write error that a server reports. `None` if no server reports one, or no monitoring
+    /// address is configured.
     pub async fn write_error(&self) -> Option<String> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => None,
@@ -383,11 +400,11 @@ impl Journal {
         }
     }
 
-    /// The same journal over another connection, so that what is read there stands in nobody's way. A journal without a
-    /// connection is the same as it is.
+    /// Returns the same journal over another connection, so that bulk reads do not delay other requests. A
+    /// journal without a connection is returned unchanged.
     ///
     /// # Errors
-    /// The stream can't be named.
+    /// The stream cannot be opened over the connection.
     pub async fn over(&self, connection: bus::nats::Connection) -> Result<Self, JournalError> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(self.clone()),
@@ -395,7 +412,7 @@ impl Journal {
         }
     }
 
-    /// What an acknowledgement of this journal is worth.
+    /// Returns the durability of an entry that this journal has acknowledged.
     #[must_use]
     pub fn durability(&self) -> Durability {
         match self {
@@ -405,7 +422,7 @@ impl Journal {
         }
     }
 
-    /// Closes the journal for every clone of it: what was queued is finished, and followers end with
+    /// Closes the journal for all of its clones. Queued appends are finished, and followers end with
     /// [`JournalError::Closed`].
     pub async fn close(self) {
         match self {
@@ -417,12 +434,15 @@ impl Journal {
 }
 
 impl Follower {
-    /// The next entries, at least one and at most `max`; waits for one if there is none yet. A lost connection is made
-    /// again from the last entry that was delivered. Cancel-safe: an entry is delivered by the call that returns it.
+    /// Returns the next entries, at least one and at most `max`; waits if there are none yet.
+    ///
+    /// After a lost connection the follower resumes behind the last delivered entry. Cancel-safe: an entry is
+    /// delivered by the call that returns it.
     ///
     /// # Errors
-    /// Only what waiting doesn't mend: [`JournalError::Closed`], [`JournalError::Damaged`],
-    /// [`JournalError::Refused`]; an embedded journal whose file can't be read is [`JournalError::Unavailable`].
+    /// Only errors that a retry does not fix: [`JournalError::Closed`], [`JournalError::Damaged`],
+    /// [`JournalError::Refused`]. An embedded journal whose file cannot be read returns
+    /// [`JournalError::Unavailable`].
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
         let max = max.max(1);
         match &mut self.0 {
@@ -432,7 +452,7 @@ impl Follower {
         }
     }
 
-    /// The position of the last entry that was delivered, or where following started.
+    /// Returns the position of the last delivered entry, or the start position if none was delivered.
     #[must_use]
     pub const fn position(&self) -> Position {
         match &self.0 {
@@ -443,7 +463,8 @@ impl Follower {
     }
 }
 
-/// Takes entries until there are `limit`, or until they hold a page's bytes. At least one, if there is one.
+/// Collects entries until it has `limit` of them or they reach the size of a page. It always accepts the
+/// first entry.
 struct Page {
     limit: usize,
     bytes: usize,
@@ -471,13 +492,14 @@ fn sampled(first: Position, last: Position) -> Vec<Position> {
     let steps = span.min(limits::SAMPLES + 1);
     let at = |step: u64| match steps {
         0 => first,
-        // Without overflow, however large the positions are.
+        // Written so that large positions do not overflow.
         steps => Position(first.0 + span / steps * step + span % steps * step / steps),
     };
     if last < first { Vec::new() } else { (0..=steps).map(at).collect() }
 }
 
-/// Refuses a position that the journal doesn't reach: it was taken of another journal, or this one lost entries.
+/// Rejects a position beyond the end of the journal: it belongs to another journal, or this journal lost
+/// entries.
 fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> {
     if after <= end {
         return Ok(());
@@ -487,7 +509,7 @@ fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> 
     )))
 }
 
-/// Refuses a gap: answers the position of the last entry, which each of the entries before it precedes by one.
+/// Rejects gaps: each entry must directly follow the one before it. Returns the position of the last entry.
 fn check_unbroken(after: Position, entries: &[Recorded]) -> Result<Position, JournalError> {
     entries.iter().try_fold(after, |after, entry| {
         if entry.position.0 == after.0 + 1 {

@@ -1,4 +1,4 @@
-//! The journal in memory.
+//! The in-memory journal, for tests and the simulation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{Append, AppendError, ImportError, JournalError, Page, Recorded};
 
-/// A journal in memory. Clones share their entries.
+/// An in-memory journal. Clones share their entries.
 #[derive(Clone, Debug)]
 pub struct Memory {
     shared: Arc<Shared>,
@@ -17,7 +17,7 @@ pub struct Memory {
 #[derive(Debug)]
 struct Shared {
     log: Mutex<Log>,
-    /// Where the journal ends; None once it is closed.
+    /// End of the journal; `None` once the journal is closed.
     end: watch::Sender<Option<Position>>,
 }
 
@@ -25,7 +25,7 @@ struct Shared {
 struct Log {
     /// The entry at position `p` is at index `p - 1`.
     entries: Vec<Recorded>,
-    /// For each subject the positions of its entries.
+    /// Positions of the entries of each subject.
     subjects: BTreeMap<String, Vec<Position>>,
 }
 
@@ -36,14 +36,14 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// A new, empty journal.
+    /// Returns a new, empty journal.
     #[must_use]
     pub fn new() -> Self {
         let end = watch::Sender::new(Some(Position(0)));
         Self { shared: Arc::new(Shared { log: Mutex::default(), end }) }
     }
 
-    /// The entries. Nothing between lock and unlock panics half-way, so a poisoned log is whole.
+    /// Locks the log. A poisoned lock is safe to use, because no change can panic half-way.
     fn log(&self) -> MutexGuard<'_, Log> {
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,19 +124,19 @@ impl Memory {
 }
 
 impl Log {
-    /// The first entry of a subject after a position: where it stands.
+    /// Returns the position of a subject's first entry after a position.
     fn following(&self, subject: &str, after: Position) -> Option<Position> {
         let positions = self.subjects.get(subject)?;
         positions.get(positions.partition_point(|position| *position <= after)).copied()
     }
 
-    /// Where a subject's last entry stands; 0 if it has none.
+    /// Returns the position of a subject's last entry; 0 if the subject is empty.
     fn last_of(&self, subject: &str) -> Position {
         self.subjects.get(subject).and_then(|positions| positions.last()).copied().unwrap_or_default()
     }
 }
 
-/// How many entries there are up to a position.
+/// Returns the number of entries up to a position.
 fn count(position: Position) -> usize {
     usize::try_from(position.0).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Migration of a stream that an earlier version of Muster made.
+//! Migration of a stream that an earlier version of Muster created.
 
 use bus::nats::Connection;
 use bytes::Bytes;
@@ -7,19 +7,21 @@ use serde_json::Value;
 use super::JournalError;
 use super::examine::{ExamineError, request};
 
-/// Turns compression of the stream off; returns `false` if it is off already. Everything else about the stream stays as it
-/// is. Blocks of entries that are compressed already stay so, and stay readable: no entry changes.
+/// Turns off compression of the stream. Returns `false` if it is already off.
+///
+/// All other settings stay the same. Blocks that are already compressed remain compressed and readable; no
+/// entry changes.
 ///
 /// Needs the permission to update the stream, which no service of Muster has.
 ///
 /// # Errors
-/// There is no stream, this user may not update it, or the server did not answer.
+/// The stream does not exist, the user may not update it, or the server did not respond.
 pub async fn uncompress(connection: &Connection) -> Result<bool, ExamineError> {
     let mut config = config_in(&request(connection, "INFO", Bytes::from_static(b"{}")).await?.0)?;
     if is_uncompressed(&config) {
         return Ok(false);
     }
-    // The server's own text, so that settings that this program does not know stay as they are.
+    // Edit the server's own JSON, so that settings unknown to this program are kept.
     config["compression"] = "none".into();
     let updated = request(connection, "UPDATE", config.to_string().into()).await;
     let refused = |why| JournalError::Unavailable {
@@ -38,7 +40,7 @@ pub async fn uncompress(connection: &Connection) -> Result<bool, ExamineError> {
     Err(JournalError::Unavailable { what, source: None }.into())
 }
 
-/// Returns the configuration in the server's answer.
+/// Returns the configuration in the server's response.
 fn config_in(answer: &[u8]) -> Result<Value, ExamineError> {
     let unreadable = |error| JournalError::unavailable("reading the stream's configuration", error);
     let mut answer: Value = serde_json::from_slice(answer).map_err(unreadable)?;

@@ -1,4 +1,5 @@
-//! A server's monitoring address: one question in HTTP/1.0, for what no subject says.
+//! Minimal HTTP/1.0 client for a NATS server's monitoring address. It fetches facts that no NATS subject
+//! offers.
 
 use std::io;
 
@@ -9,10 +10,11 @@ use tokio::time::timeout;
 
 use crate::limits::{MONITOR, MONITOR_BYTES};
 
-/// What the server with the monitoring address `url` (as `http://127.0.0.1:8222`) answers at `path`, as JSON.
+/// Returns the JSON document at `path` of the server with the monitoring address `url`, such as
+/// `http://127.0.0.1:8222`.
 ///
 /// # Errors
-/// Nobody answers in time, or what is answered is not JSON.
+/// The server does not respond in time, its status is not 200, or the response is not JSON.
 pub async fn get(url: &str, path: &str) -> io::Result<Value> {
     let (status, body) = in_time(url, path).await?;
     if status.split(' ').nth(1) != Some("200") {
@@ -21,11 +23,11 @@ pub async fn get(url: &str, path: &str) -> io::Result<Value> {
     parse(url, path, &body)
 }
 
-/// Asks the health endpoint of the server with the monitoring address `url`. The inner result is the server's answer: healthy, or
-/// why it is not.
+/// Queries the health endpoint of the server with the monitoring address `url`. The inner result is `Err`
+/// with the reason if the server reports that it is unhealthy.
 ///
 /// # Errors
-/// Nobody answers in time, or what is answered is not the answer of a health endpoint.
+/// The server does not respond in time, or the response does not come from a health endpoint.
 pub async fn health(url: &str) -> io::Result<Result<(), String>> {
     let path = "/healthz";
     let (_, body) = in_time(url, path).await?;
@@ -49,7 +51,7 @@ async fn in_time(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
     }
 }
 
-/// Sends one question and returns the status line and the body of the answer.
+/// Sends one request and returns the status line and the body of the response.
 async fn ask(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
     let host = url
         .strip_prefix("http://")

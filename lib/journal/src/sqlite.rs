@@ -1,7 +1,7 @@
-//! The journal as an embedded database: one file in a data folder that belongs to one process.
+//! The journal as an embedded database: one file in a data folder that one process owns.
 //!
 //! ```text
-//!   append ──▶ queue ──▶ writer: all that queued in one transaction, synced ──▶ answers, then the end moves on
+//!   append ──▶ queue ──▶ writer: one synced transaction for all queued appends ──▶ replies, then the end advances
 //!                                                                                      │ wakes
 //!   follower ◀── readers ◀─────────────────────────────────────────────────────────────┘
 //! ```
@@ -24,15 +24,15 @@ use super::{Append, AppendError, ImportError, JournalError, Page, Recorded};
 use crate::limits::{QUEUED_APPENDS, READERS};
 use runtime::folder::Folder;
 
-/// The file in the data folder.
+/// Name of the database file in the data folder.
 pub const FILE: &str = "journal.db";
-/// The format of the file that this program reads and writes (`PRAGMA user_version`).
+/// File format that this program reads and writes (`PRAGMA user_version`).
 const FORMAT: i64 = 1;
-/// Pages of the write-ahead log after which it is moved into the file: some 16 MiB.
+/// Pages of the write-ahead log after which a checkpoint moves them into the file: about 16 MiB.
 const CHECKPOINT_PAGES: &str = "4000";
-/// Why what is only read takes nothing.
+/// Error text for writing to a journal that was opened read-only.
 const ONLY_READ: &str = "it was opened only to be read";
-/// How often is looked for what another process has written.
+/// Interval at which a read-only journal polls for entries of another process.
 const LOOKED_AT: Duration = Duration::from_millis(50);
 
 const CREATE: &str = "
@@ -48,32 +48,34 @@ const CREATE: &str = "
 /// A journal in a data folder. Clones are the same journal.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
-    /// None: it is only read, and another process may write to it.
+    /// Queue of the writer; `None` if the journal is read-only, so that another process may write to it.
     queue: Option<mpsc::Sender<Queued>>,
     readers: SqlitePool,
-    /// Where the journal ends; None once it is closed.
+    /// End of the journal; `None` once the journal is closed.
     end: watch::Receiver<Option<Position>>,
     closing: CancellationToken,
-    /// Whether what is no message is shown as far as it can be: to whoever looks for damage.
+    /// `true` if damaged rows are returned as far as they can be decoded, for inspection. Otherwise they are
+    /// errors.
     shows_damage: bool,
 }
 
 impl Sqlite {
-    /// Opens the journal in a data folder, or makes it. The folder belongs to this process from then on.
+    /// Opens the journal in a data folder, or creates it. From then on this process owns the folder.
     ///
     /// # Errors
-    /// The folder isn't ours or another process has it, the file is of another format, or can't be opened or written.
+    /// The folder does not belong to Muster or another process uses it. The file has another format, or
+    /// cannot be opened or written.
     pub async fn open(folder: &Path) -> Result<Self, JournalError> {
         let folder = Folder::own(folder).map_err(|error| JournalError::Refused(with_causes(&error)))?;
         Self::open_in(folder).await
     }
 
-    /// As [`Sqlite::open`], in a folder that this process owns already.
+    /// Opens the journal like [`Sqlite::open`], in a folder that this process already owns.
     ///
     /// # Errors
-    /// The file is of another format, or can't be opened or written.
+    /// The file has another format, or cannot be opened or written.
     pub async fn open_in(folder: Folder) -> Result<Self, JournalError> {
-        // Its companions get the mode that it has.
+        // SQLite creates its companion files with the mode of this file.
         folder.private_file(FILE).map_err(|error| JournalError::Refused(with_causes(&error)))?;
         let path = folder.path().join(FILE);
         let what = format!("opening {}", path.display());
@@ -101,11 +103,11 @@ impl Sqlite {
         Ok(Self { queue: Some(queue), readers, end: ends, closing, shows_damage: false })
     }
 
-    /// Opens the journal in a data folder to read it, whoever owns the folder and writes to it meanwhile: what comes
-    /// into it is seen a moment later. Appending is refused.
+    /// Opens the journal in a data folder read-only. Another process may own the folder and write to it; new
+    /// entries become visible after a short delay. Appends are refused.
     ///
     /// # Errors
-    /// There is none, it is of another format, or can't be read.
+    /// The journal does not exist, has another format, or cannot be read.
     pub async fn open_to_read(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join(FILE);
         let what = format!("reading {}", path.display());
@@ -126,11 +128,13 @@ impl Sqlite {
         Ok(Self { queue: None, readers, end: ends, closing, shows_damage: false })
     }
 
-    /// As [`Sqlite::open_to_read`], for whoever looks for damage: an id that is none is none here, and of a subject that is
-    /// no text is shown what is. Everybody else is told that the journal is damaged.
+    /// Opens the journal like [`Sqlite::open_to_read`], but returns damaged rows instead of
+    /// [`JournalError::Damaged`].
+    ///
+    /// An invalid id becomes `None`. In a subject that is not UTF-8, invalid bytes become U+FFFD.
     ///
     /// # Errors
-    /// As [`Sqlite::open_to_read`].
+    /// See [`Sqlite::open_to_read`].
     pub async fn inspect(folder: &Path) -> Result<Self, JournalError> {
         Ok(Self { shows_damage: true, ..Self::open_to_read(folder).await? })
     }
@@ -174,7 +178,8 @@ impl Sqlite {
         limit: usize,
     ) -> Result<Vec<Recorded>, JournalError> {
         use futures::TryStreamExt;
-        // A reader may see an entry before the writer has said that the journal ends there: not before is it read.
+        // A reader may see an entry before the writer has published the new end. Such an entry is not
+        // returned yet.
         let end = signed(self.end()?.0);
         let (after, most) = (signed(after.0), i64::try_from(limit).unwrap_or(i64::MAX));
         let query = match subject {
@@ -211,7 +216,7 @@ impl Sqlite {
 
     pub(super) async fn close(&self) {
         self.closing.cancel();
-        // Who writes, or looks, is done when it says that the journal is closed, or is gone.
+        // The writer or the polling task is done when it publishes `None` or is gone.
         drop(self.end.clone().wait_for(Option::is_none).await.map(drop));
         self.readers.close().await;
     }
@@ -235,7 +240,8 @@ impl Follower {
     }
 }
 
-/// Makes the tables if there are none, and refuses a file that isn't ours or isn't safe.
+/// Creates the tables if there are none. Refuses a file of another format, and a file system without
+/// write-ahead logging.
 async fn prepare(connection: &mut SqliteConnection, what: &str) -> Result<(), JournalError> {
     let unavailable = |source| JournalError::unavailable(what, source);
     let mode: String =
@@ -268,7 +274,7 @@ async fn last_position<'c>(connection: impl Executor<'c, Database = Db>) -> Resu
     Ok(Position(unsigned(last.unwrap_or(0))))
 }
 
-/// Looks where a journal ends that another process may write to, until it is closed.
+/// Polls the end of a journal that another process may write to, until the journal is closed.
 async fn look(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing: CancellationToken) {
     while !end.is_closed() {
         tokio::select! {
@@ -277,7 +283,7 @@ async fn look(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing
         }
         match last_position(&readers).await {
             Ok(last) => drop(end.send_if_modified(|known| known.replace(last) != Some(last))),
-            // Who reads next is told.
+            // The next read returns the error to its caller.
             Err(error) => tracing::warn!(%error, "the embedded journal can't be read"),
         }
     }
@@ -285,7 +291,7 @@ async fn look(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing
 }
 
 fn recorded(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
-    // What something else than Muster wrote, and was imported, has none.
+    // An imported message that another program wrote has no id.
     let id: &[u8] = row.try_get("id")?;
     let id = if id.is_empty() { None } else { Some(Uuid::from_slice(id)) };
     Ok(Recorded {
@@ -296,7 +302,7 @@ fn recorded(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
     })
 }
 
-/// As much of a row as there is.
+/// Decodes as much of a damaged row as possible.
 fn damaged(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
     let (id, subject): (&[u8], &[u8]) = (row.try_get("id")?, row.try_get_unchecked("subject")?);
     Ok(Recorded {
@@ -307,7 +313,7 @@ fn damaged(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
     })
 }
 
-/// An error with its causes, in one line.
+/// Formats an error and its causes in one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -320,12 +326,13 @@ fn unreadable(error: sqlx::Error) -> JournalError {
     JournalError::unavailable("reading the embedded journal", error)
 }
 
-/// A position as the database holds it. Positions count entries, so they stay far below `i64::MAX`.
+/// Converts a position to the database's integer type. Positions count entries, so they stay far below
+/// `i64::MAX`.
 pub(super) fn signed(position: u64) -> i64 {
     i64::try_from(position).unwrap_or(i64::MAX)
 }
 
-/// A position as the database held it. They are never negative.
+/// Converts a stored position back. Stored positions are never negative.
 pub(super) fn unsigned(position: i64) -> u64 {
     u64::try_from(position).unwrap_or(0)
 }

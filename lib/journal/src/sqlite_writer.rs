@@ -1,4 +1,4 @@
-//! The one task that writes to the embedded journal: all that queued goes into one synced transaction.
+//! The only task that writes to the embedded journal. It combines queued appends into one synced transaction.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,15 @@ use super::{Append, AppendError, ImportError, JournalError, Recorded};
 use crate::limits::{GROUP_APPENDS, GROUP_BYTES, REMEMBERED_SUBJECTS};
 use runtime::folder::Folder;
 
-/// What waits for the writer.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Queued {
-    /// An append.
     Append(Waits),
-    /// Entries of another journal, to be written as they are.
+    /// Entries of another journal, which are written unchanged.
     Import(Vec<Recorded>, oneshot::Sender<Result<(), ImportError>>),
 }
 
-/// An append that waits for the writer.
+/// A queued append.
 #[derive(Debug)]
 pub(super) struct Waits {
     pub(super) append: Append,
@@ -34,28 +33,28 @@ pub(super) struct Writer {
     queue: mpsc::Receiver<Queued>,
     end: watch::Sender<Option<Position>>,
     tail: Tail,
-    /// The folder stays ours until the last transaction is done.
+    /// Keeps the folder owned by this process until the last transaction is done.
     folder: Folder,
 }
 
-/// What the writer knows of the journal's end.
+/// Cached positions at the end of the journal.
 #[derive(Default)]
 struct Tail {
-    /// Where the last entry stands. None after a failure: then it is read again.
+    /// Position of the last entry; `None` if it must be read from the database, as after a failure.
     last: Option<Position>,
-    /// Where the last entry of a subject stands, for the subjects that were written to.
+    /// Position of the last entry of each recently used subject.
     subjects: BTreeMap<String, Position>,
 }
 
-/// What an append is answered once its transaction is done.
+/// Result of an append, sent once its transaction is committed.
 enum Verdict {
-    /// It stands there.
+    /// The entry is stored at this position.
     At(Position),
-    /// Something else follows the expected position.
+    /// Another entry follows the expected position.
     Conflict,
 }
 
-/// Entries of another journal, and who waits for them to be written.
+/// Entries of another journal, and the channel for the result of their import.
 type Imports = (Vec<Recorded>, oneshot::Sender<Result<(), ImportError>>);
 
 impl Writer {
@@ -68,7 +67,8 @@ impl Writer {
         Self { connection, queue, end, tail: Tail::default(), folder }
     }
 
-    /// Writes until the journal is closed or nobody holds it any more, and finishes what queued before.
+    /// Writes until the journal is closed or all of its handles are dropped. Requests that were queued before
+    /// are finished.
     pub(super) async fn run(mut self, closing: CancellationToken) {
         loop {
             let next = tokio::select! {
@@ -98,8 +98,8 @@ impl Writer {
         self.end.send_replace(None);
     }
 
-    /// The first append and whatever queued behind it, as much as one transaction takes; and the import that came next, if
-    /// one did.
+    /// Collects the first append and those queued behind it, up to the limits of one transaction. If an
+    /// import follows them, returns it too.
     fn group(&mut self, first: Waits) -> (Vec<Waits>, Option<Imports>) {
         let mut bytes = first.append.bytes.len();
         let mut group = vec![first];
@@ -116,8 +116,8 @@ impl Writer {
         (group, None)
     }
 
-    /// Writes a group and answers it. No answer is given before the transaction is done: a conflict with an entry that
-    /// is never stored would be none.
+    /// Writes a group and sends the results. No result is sent before the transaction is committed, because a
+    /// conflict with an entry that is never stored would not be a conflict.
     async fn write(&mut self, group: Vec<Waits>) {
         let (appends, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|queued| (queued.append, queued.answer)).unzip();
@@ -133,12 +133,12 @@ impl Writer {
                 },
                 Err(error) => Err(not_written(error)),
             };
-            // Whoever appended may be gone; the entry stands all the same.
+            // The caller may have stopped waiting. The entry stays stored.
             drop(answer.send(told));
         }
     }
 
-    /// Writes entries as they are, in one transaction.
+    /// Writes entries unchanged, in one transaction.
     async fn import(&mut self, entries: Vec<Recorded>) -> Result<(), ImportError> {
         let failed = |error: sqlx::Error| {
             ImportError::Journal(JournalError::unavailable("writing the embedded journal", error))
@@ -149,7 +149,7 @@ impl Writer {
             return Err(ImportError::NotNext { end, first: first.position });
         }
         let last = last.position;
-        // Where subjects end is read again.
+        // The cached positions are read again after the import.
         self.tail = Tail::default();
         let mut transaction = self.connection.begin().await.map_err(failed)?;
         for rows in entries.chunks(GROUP_APPENDS) {
@@ -183,7 +183,7 @@ impl Writer {
         Ok(verdicts)
     }
 
-    /// Where the journal ends.
+    /// Returns the position of the journal's last entry.
     async fn last(&mut self) -> Result<Position, sqlx::Error> {
         if let Some(last) = self.tail.last {
             return Ok(last);
@@ -195,7 +195,7 @@ impl Writer {
         Ok(last)
     }
 
-    /// Where a subject's last entry stands; 0 if it has none.
+    /// Returns the position of a subject's last entry; 0 if the subject is empty.
     async fn last_of(&mut self, subject: &str) -> Result<Position, sqlx::Error> {
         if let Some(last) = self.tail.subjects.get(subject) {
             return Ok(*last);
@@ -212,7 +212,8 @@ impl Writer {
         Ok(last)
     }
 
-    /// What follows the expected position: this very entry, stored before, or another.
+    /// Checks whether the entry behind the expected position is the appended entry itself, stored earlier, or
+    /// another one.
     async fn settle(
         &mut self,
         subject: &str,
@@ -239,10 +240,10 @@ impl Writer {
     }
 }
 
-/// Primary result codes of `SQLite` with which a transaction is rolled back and nothing is stored.
+/// Primary result codes of `SQLite` for which the transaction is rolled back and nothing is stored.
 const ROLLED_BACK: [(u32, &str); 2] = [(8, "SQLITE_READONLY"), (13, "SQLITE_FULL")];
 
-/// Sorts an error of the transaction.
+/// Converts an error of the transaction.
 fn not_written(error: &sqlx::Error) -> AppendError {
     let what = format!("the embedded journal can't be written: {error}");
     let code = error.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
@@ -254,7 +255,8 @@ fn not_written(error: &sqlx::Error) -> AppendError {
     AppendError::Unknown(JournalError::Unavailable { what, source: None })
 }
 
-/// One statement is one transaction.
+/// Inserts rows with a single statement. Outside of an explicit transaction, the statement is atomic by
+/// itself.
 async fn insert(connection: &mut SqliteConnection, rows: &[Recorded]) -> Result<(), sqlx::Error> {
     let mut insert = QueryBuilder::new("INSERT INTO entry (position, subject, id, bytes) ");
     insert.push_values(rows, |mut values, row| {

@@ -1,4 +1,5 @@
-//! The stream that holds the journal: how it is made, and what is refused because it could lose or rewrite history.
+//! Configuration of the stream that holds the journal, and the checks that refuse a stream that could lose or
+//! rewrite history.
 
 use std::time::Duration;
 
@@ -17,24 +18,26 @@ use super::Durability;
 use crate::limits::{CONSUMER_IDLE, DUPLICATE_WINDOW};
 use crate::monitor;
 
-/// What headers and subject add to an entry, in bytes, generously.
+/// Generous upper bound of the bytes that headers and subject add to an entry.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
-/// What a server answers from here on is its own trouble, which may pass.
+/// Lowest error code that means a failure of the server itself, which may pass.
 const SERVER_ERRORS: usize = 500;
 
-/// How the stream is found or made.
+/// Settings for finding or creating the stream.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
-    /// Servers that must hold every entry: 1, 3 or 5. A stream with fewer is refused.
+    /// Number of servers that must hold every entry: 1, 3 or 5. A stream with fewer replicas is refused.
     pub replicas: usize,
-    /// Make the stream if there is none. Needs the permission to.
+    /// `true` to create the stream if it does not exist. Needs the permission to do so.
     pub create: bool,
-    /// The last position of the log that the caller imports. A stream whose import has not come to its end is refused to
-    /// every other caller, so that no service decides on a part of a log. `None` for any other use.
+    /// Last position of the log that the caller imports; `None` for any other use.
+    ///
+    /// A stream with an unfinished import is refused to all other callers, so that no service decides on a
+    /// partial log.
     pub imports: Option<Position>,
-    /// Monitoring addresses of the servers, as `http://127.0.0.1:8222`, where it can be seen whether they sync every
-    /// write. Without one, durability is unverified.
+    /// Monitoring addresses of the servers, such as `http://127.0.0.1:8222`. They report whether a server
+    /// syncs every write. Without an address, durability is unverified.
     pub monitoring: Vec<String>,
 }
 
@@ -44,24 +47,24 @@ impl Default for StreamSettings {
     }
 }
 
-/// What the stream's subjects are.
+/// Returns the subjects of the stream.
 fn subjects() -> Vec<String> {
     vec![format!("{EVENT_ROOT}>")]
 }
 
-/// Consumers that nobody pulls from are removed, durable ones as well: a program that may follow the stream can't keep
-/// others out by consumers that it has left behind.
+/// Returns limits with which the server removes consumers without pull requests, including durable ones.
+/// Otherwise a client that may follow the stream could lock out others with abandoned consumers.
 const fn consumer_limits() -> ConsumerLimits {
     ConsumerLimits { inactive_threshold: CONSUMER_IDLE, max_ack_pending: 0 }
 }
 
-/// The threshold of a stream after which it removes an inactive consumer, or `None` if it keeps durable ones.
+/// Returns the time after which a stream removes an inactive consumer; `None` if it keeps durable ones.
 fn inactive_threshold(config: &Config) -> Option<Duration> {
     let limits = config.consumer_limits.as_ref()?;
     (!limits.inactive_threshold.is_zero()).then_some(limits.inactive_threshold)
 }
 
-/// The stream as we make it.
+/// Returns the configuration with which Muster creates the stream.
 pub(super) fn config(replicas: usize) -> Config {
     Config {
         name: STREAM.to_owned(),
@@ -85,24 +88,24 @@ pub(super) fn config(replicas: usize) -> Config {
     }
 }
 
-/// The key of a stream's metadata that holds the last position of the log that is imported into it.
+/// Metadata key for the last position of the log that is imported into the stream.
 const IMPORTED_TO: &str = "muster.imported-to";
 
-/// The stream as it is made for a caller.
+/// Returns the configuration with which the stream is created for a caller.
 pub(super) fn config_for(settings: &StreamSettings) -> Config {
     let mut config = config(settings.replicas);
     config.metadata.extend(settings.imports.map(|last| (IMPORTED_TO.to_owned(), last.to_string())));
     config
 }
 
-/// How far the import of a log is that has not come to its end. `None` if it has, or none was begun.
+/// Describes the progress of an unfinished import. `None` if there was no import, or it is complete.
 pub(super) fn unfinished_import(info: &Info) -> Option<String> {
     let to: u64 = info.config.metadata.get(IMPORTED_TO)?.parse().ok()?;
     let at = info.state.last_sequence;
     (at < to).then(|| format!("a log is being imported into the stream {STREAM}: position {at} of {to}"))
 }
 
-/// Everything about a stream that could lose or rewrite history, or that we can't work with.
+/// Returns everything about a stream that could lose or rewrite history, or that Muster cannot work with.
 pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     let mut problems = Vec::new();
     let mut refuse = |bad: bool, why: &str| {
@@ -148,7 +151,7 @@ pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     problems
 }
 
-/// Whether the server will say the same again, however often it is asked.
+/// Returns `true` if a retry would fail in the same way.
 pub(super) fn is_final(error: &CreateStreamError) -> bool {
     match error.kind() {
         CreateStreamErrorKind::JetStream(error) => {
@@ -165,11 +168,12 @@ pub(super) fn is_final(error: &CreateStreamError) -> bool {
     }
 }
 
-/// Versions of nats-server that destroy every replica of a compressed stream when servers are killed under load: after a
-/// restart they append to a block that they have compressed, and can't read it afterwards.
+/// Versions of nats-server that can destroy every replica of a compressed stream when servers are killed
+/// under load. After a restart they append to a block that they have compressed, and cannot read it
+/// afterwards.
 const COMPRESSION_LOSES: [(u32, u32, u32); 2] = [(2, 15, 0), (2, 15, 1)];
 
-/// Why a stream that services accept may still be destroyed, if it may be.
+/// Returns the reasons for which servers may destroy a stream, although services accept it.
 pub(super) fn hazards(config: &Config, version: &str) -> Vec<String> {
     let affected = numbers(version).is_some_and(|number| COMPRESSION_LOSES.contains(&number));
     let is_hazard = affected && config.num_replicas > 1 && is_compressed(config);
@@ -188,21 +192,22 @@ fn is_compressed(config: &Config) -> bool {
     config.compression.as_ref().is_some_and(|compression| *compression != Compression::None)
 }
 
-/// What a stream has lost already.
+/// Describes entries that a stream has already lost.
 pub(super) fn losses(state: &State) -> Vec<String> {
     let gone = (state.first_sequence > 1).then_some("its first entries are gone");
     let deleted = state.deleted_count.is_some_and(|count| count > 0).then_some("entries were deleted");
     gone.into_iter().chain(deleted).map(str::to_owned).collect()
 }
 
-/// Why a server's `max_payload` is too small, if it is.
+/// Returns the problem if a server's `max_payload` is too small for an entry.
 pub(super) fn payload_problem(max_payload: usize) -> Option<String> {
     let room = ENTRY_BYTES + ENVELOPE_BYTES;
     (max_payload < room).then(|| format!("the server's max_payload is {max_payload}, an entry needs {room}"))
 }
 
-/// Why a server of this version is refused, if it is. Older ones let two writers win the same compare-and-set, or have
-/// open advisories.
+/// Returns the problem if a server of this version is refused.
+///
+/// Older versions let two writers win the same compare-and-set, or have open advisories.
 #[must_use]
 pub fn version_problem(version: &str) -> Option<String> {
     let fine = match numbers(version) {
@@ -213,7 +218,7 @@ pub fn version_problem(version: &str) -> Option<String> {
     (!fine).then(|| format!("nats-server {version}: use 2.12.7 or newer of 2.12, or 2.14.0 or newer"))
 }
 
-/// The three numbers of a version. What comes before a release counts as the release before it.
+/// Returns the three numbers of a version. A pre-release counts as the release before it.
 fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     let version = version.trim().trim_start_matches('v');
     let (release, before) = match version.split_once('-') {
@@ -229,7 +234,7 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     }
 }
 
-/// How a stream is made otherwise than we make it, though nothing is lost by that.
+/// Returns harmless differences between a stream's configuration and the one that Muster creates.
 pub(super) fn differences(config: &Config) -> Vec<String> {
     let ours = self::config(config.num_replicas);
     let limit = |name: &str, limit: i64| {
@@ -253,7 +258,8 @@ pub(super) fn differences(config: &Config) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// Asks the servers' monitoring addresses, as `http://127.0.0.1:8222`, whether they sync every write.
+/// Queries the servers' monitoring addresses, such as `http://127.0.0.1:8222`, for whether the servers sync
+/// every write.
 pub async fn durability(monitoring: &[String]) -> Durability {
     if monitoring.is_empty() {
         return Durability::Unverified(

@@ -1,4 +1,5 @@
-//! What only the journal on JetStream does: it survives its server, and refuses one that could lose history.
+//! Tests specific to the journal on JetStream: it survives a server restart, and refuses a stream that could
+//! lose history.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 mod writing;
@@ -65,7 +66,8 @@ async fn another_history_is_noticed() {
     assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
 }
 
-/// A backup of the server's store is put back while this program runs: the stream is the same, and soon as long again.
+/// A backup of the server's store is restored while this program runs. The stream is the same, and soon has
+/// the same length again.
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_store_is_noticed_by_followers_and_appends() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,11 +94,11 @@ async fn restored_store_is_noticed_by_followers_and_appends() {
     std::fs::remove_dir_all(&store).unwrap();
     copy(&backup, &store);
     server.restart().await.unwrap();
-    // Another program goes on with the backup, and its log is longer than the one that was lost.
+    // Another program continues from the backup. Its log becomes longer than the one that was lost.
     let other = open(&settings, &StreamSettings::default()).await.unwrap();
     other.append(append(3, 0, 3)).await.unwrap();
     other.append(append(3, 2, 4)).await.unwrap();
-    // The shard 4 is empty in both: only the history says that this must not be appended.
+    // Shard 4 is empty in both logs, so only the history shows that this append is invalid.
     let appended = journal.append(append(4, 0, 5)).await.unwrap_err();
     assert!(matches!(&appended, AppendError::Unknown(JournalError::Damaged(_))), "{appended:?}");
     let error = timeout(PATIENCE, follower.next_batch(10)).await.unwrap().unwrap_err();
@@ -137,7 +139,7 @@ async fn stream_is_refused_until_its_import_is_whole() {
     open(&settings, &StreamSettings::default()).await.unwrap();
 }
 
-/// One thing that is wrong with a stream, and a word of what is said about it.
+/// A defect of a stream, and a word that the error must contain.
 type Flaw = (fn(&mut Config), &'static str);
 
 const FLAWS: &[Flaw] = &[
@@ -299,7 +301,7 @@ async fn a_server_that_is_gone_leaves_the_outcome_unknown() {
     assert_eq!(journal.end().await.unwrap(), Position(1));
 }
 
-/// Entries of another journal, from position 1 on.
+/// Returns entries of another journal, from position 1 on.
 fn imported(count: u64) -> Vec<Recorded> {
     let mut ids = Ids::new(7);
     let one = |at: u64| Recorded {
@@ -365,7 +367,7 @@ async fn unreadable_block_is_reported_until_it_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let (mut server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
-    // Some blocks of entries, of which the server caches none once it was restarted.
+    // Entries for several blocks. After a restart the server has none of them in its cache.
     let mut log = imported(20);
     log.iter_mut().for_each(|entry| entry.bytes = Bytes::from(vec![b'x'; 900_000]));
     journal.import(log.clone()).await.unwrap();

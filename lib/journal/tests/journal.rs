@@ -1,4 +1,4 @@
-//! What every journal does: the same tests for all of them.
+//! Tests that every journal must pass.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A journal, and what must live as long.
+/// A journal, and the resources that must live as long.
 struct Bench {
     name: &'static str,
     journal: Journal,
@@ -53,7 +53,7 @@ fn settings(server: &NatsServer) -> Settings {
 async fn open(server: &NatsServer, replicas: usize) -> Journal {
     let wanted =
         StreamSettings { replicas, monitoring: vec![server.monitoring.clone()], ..StreamSettings::default() };
-    // A cluster that has just started may still be electing who makes streams.
+    // A cluster that has just started may still be electing the leader that creates streams.
     let started = Instant::now();
     loop {
         let connection = settings(server).connect().await.unwrap();
@@ -74,7 +74,7 @@ fn entry(subject: &Subject, expected: Position, entry: EntryId, text: &str) -> A
     Append { subject: subject.clone(), expected, entry, bytes: Bytes::from(text.to_owned()) }
 }
 
-/// Appends until it is known what happened.
+/// Repeats an append until its outcome is known.
 async fn settled(journal: &Journal, append: Append) -> Result<Position, AppendError> {
     let started = Instant::now();
     loop {
@@ -88,7 +88,7 @@ async fn settled(journal: &Journal, append: Append) -> Result<Position, AppendEr
     }
 }
 
-/// Everything up to a position, as a follower gets it.
+/// Returns all entries up to a position as a follower receives them.
 async fn follow_to(journal: &Journal, after: Position, end: Position, max: usize) -> Vec<Recorded> {
     let mut follower = journal.follow(after);
     let mut entries = Vec::new();
@@ -149,7 +149,7 @@ async fn an_entry_whose_acknowledgement_was_lost_is_appended_again_and_stored_on
         let subject = Subject::Task(7);
         let first = entry(&subject, Position(0), id(), "one");
         let second = entry(&subject, Position(1), id(), "two");
-        // Whoever waits no longer doesn't know what became of it.
+        // After the timeout the outcome is unknown to the caller.
         drop(timeout(Duration::from_micros(50), journal.append(first.clone())).await);
         for _ in 0..3 {
             assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
@@ -158,7 +158,7 @@ async fn an_entry_whose_acknowledgement_was_lost_is_appended_again_and_stored_on
         for _ in 0..3 {
             assert_eq!(settled(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
         }
-        // Stored, and something else behind it already: still no conflict.
+        // The entry is stored, and another one already follows it: still not a conflict.
         assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
         assert_eq!(journal.end().await.unwrap(), Position(2), "{name}");
     }
@@ -332,7 +332,7 @@ async fn durability_is_told() {
     assert_eq!(told, [Durability::Volatile, Durability::Synced, Durability::Synced, Durability::Synced]);
 }
 
-/// What a journal may hold: entries, what something else wrote, and the same message twice.
+/// Returns a log with entries and messages of another program.
 fn foreign_log() -> Vec<Recorded> {
     let mut next = ids(9);
     let (first, second) = (next(), next());
@@ -365,7 +365,7 @@ async fn what_one_journal_holds_another_takes_as_it_is() {
     let log = foreign_log();
     for bench in benches().await {
         let journal = &bench.journal;
-        // A stream's leader may still be on its way.
+        // The stream may not have a leader yet.
         let started = Instant::now();
         while let Err(error) = journal.import(log[..2].to_vec()).await {
             assert!(started.elapsed() < PATIENCE, "{}: {error}", bench.name);
@@ -382,7 +382,7 @@ async fn what_one_journal_holds_another_takes_as_it_is() {
         assert!(journal.import(broken).await.is_err(), "{}", bench.name);
         journal.import(log[2..].to_vec()).await.unwrap();
         assert_eq!(whole(journal).await, log, "{}", bench.name);
-        // It goes on as any other.
+        // The journal accepts appends behind the imported entries.
         let subject = Subject::Cell(CellId::new("c1").unwrap());
         let next = entry(&subject, Position(5), ids(10)(), "next");
         assert_eq!(settled(journal, next).await.unwrap(), Position(6), "{}", bench.name);

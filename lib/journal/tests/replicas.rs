@@ -1,16 +1,17 @@
-//! Servers that are killed under load: nothing is lost or doubled, and of three servers each replica has every entry.
+//! Servers that are killed under load: no entry is lost or stored twice, and in a cluster of three every
+//! replica has every entry.
 //!
-//! The tests kill a few times. The full form kills each of three servers so many times alone, and as often together with
-//! another one. It prints what it does:
+//! By default the tests kill a few times. The full form kills each of three servers `REPLICA_KILLS` times
+//! alone, and as often together with another one. It prints its progress:
 //!
 //! ```sh
 //! REPLICA_KILLS=10 cargo test --release -p journal --test replicas three_servers -- --nocapture
 //! REPLICA_KILLS=10 REPLICA_STREAM=migrated cargo test --release -p journal --test replicas three_servers -- --nocapture
 //! ```
 //!
-//! `REPLICA_STREAM` says how the stream is made: `none` (as Muster makes it), `migrated` (compressed, filled, then
-//! migrated) or `s2` (compressed). With `s2` the test fails on nats-server 2.15.0 and 2.15.1: servers lose their own copies, and
-//! the others have to fill them again.
+//! `REPLICA_STREAM` selects how the stream is created: `none` (as Muster creates it), `migrated` (compressed,
+//! filled, then migrated) or `s2` (compressed). With `s2` the test fails on nats-server 2.15.0 and 2.15.1:
+//! servers lose their own copies, and the other servers have to restore them.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
 
 mod writing;
@@ -38,14 +39,14 @@ use tokio::time::{sleep, timeout};
 use self::writing::{Stored, writer};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Entries that fill some blocks of a stream that is migrated.
+/// Entries that fill several blocks of a compressed stream before the test.
 const OLD_ENTRIES: u64 = 30_000;
-/// Writers, each on a subject of its own.
+/// Number of writers, each with its own subject.
 const WRITERS: u16 = 8;
-/// Entries that are written between two kills, at the least.
+/// Minimum number of entries written between two kills.
 const BETWEEN: u64 = 200;
 
-/// How the stream is made.
+/// Compression of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
     Uncompressed,
@@ -85,13 +86,14 @@ async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
             read.len()
         );
     }
-    // What is missing in a store is seen.
+    // The check itself detects missing entries.
     let without_last_block = |folder: &Path| fs::remove_file(blocks(folder).pop().unwrap()).unwrap();
     let damaged = entries_of_replica(&stores[0], without_last_block).await;
     damaged.and_then(|read| check_same(&stored, &read)).expect_err("a store without its last block");
 }
 
-/// Kills each of three servers so many times alone, and so many times together with another one.
+/// Returns rounds that kill each of three servers `kills` times alone, and as often together with another
+/// one.
 fn rounds(kills: usize) -> Vec<Vec<usize>> {
     let alone = (0..3 * kills).map(|kill| vec![kill % 3]);
     let together = (0..(3 * kills).div_ceil(2)).map(|kill| vec![kill % 3, (kill + 1) % 3]);
@@ -103,7 +105,7 @@ fn settings(servers: &[NatsServer]) -> Settings {
     Settings::new(urls, "bbs-writer", "muster.inbox.bbs-writer")
 }
 
-/// Retries until something succeeds: a cluster of servers elects its leaders first.
+/// Retries until `attempt` succeeds, because a cluster must elect its leaders first.
 async fn insist<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begin = Instant::now();
     loop {
@@ -115,7 +117,7 @@ async fn insist<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<
     }
 }
 
-/// Makes the stream by Muster's own code; answers the journal and the entries that it holds already.
+/// Creates the stream with Muster's own code. Returns the journal and the entries that it already holds.
 async fn journal(connection: &Connection, replicas: usize, made: Made) -> (Journal, Vec<Stored>) {
     let wanted = StreamSettings { replicas, ..StreamSettings::default() };
     let stream = insist(async || JetStream::open(connection.clone(), &wanted).await).await;
@@ -144,7 +146,7 @@ async fn journal(connection: &Connection, replicas: usize, made: Made) -> (Journ
     (journal, stored)
 }
 
-/// About 700 bytes that compress well, as entries do.
+/// Returns about 700 bytes that compress well, like real entries.
 fn body(number: u64) -> Bytes {
     let words: Vec<String> = (0..60).map(|word| format!("word-{}", (number * 7 + word) % 13)).collect();
     Bytes::from(format!("{{\"n\":{number},\"words\":\"{}\"}}", words.join(" ")))
@@ -154,7 +156,7 @@ fn stored(entry: &Recorded) -> Stored {
     (entry.position, entry.entry.unwrap(), crc32c(&entry.bytes))
 }
 
-/// Follows to a position that is sent when it is known.
+/// Follows the journal until the position that is sent on `end`.
 fn follower(
     journal: &Journal,
     end: tokio::sync::watch::Receiver<Option<Position>>,
@@ -171,8 +173,9 @@ fn follower(
     })
 }
 
-/// Kills and restarts servers while writers write and a follower follows, compares what was acknowledged with what was
-/// followed, waits until every server has all of it, and kills all servers. Answers every stored entry.
+/// Kills and restarts servers while writers append and a follower follows. Compares the acknowledged entries
+/// with the followed ones. Then waits until every server has all entries, kills all servers and returns every
+/// stored entry.
 async fn survive_kills(mut servers: Vec<NatsServer>, made: Made, rounds: &[Vec<usize>]) -> Vec<Stored> {
     let connection = settings(&servers).connect().await.unwrap();
     let (journal, mut stored) = journal(&connection, servers.len(), made).await;
@@ -224,8 +227,11 @@ fn absent(what: String) -> JournalError {
     JournalError::Unavailable { what, source: None }
 }
 
-/// Starts a server again. Now and then one of a cluster comes back without the routine that keeps its copy of a stream,
-/// reports so for ever, and is well after another start: that is the server's own, and what an operator would do.
+/// Restarts a server.
+///
+/// A clustered server occasionally comes back without the routine that maintains its copy of a stream, and
+/// keeps reporting this. A second restart fixes it. This is a fault of the server, and an operator would
+/// restart it too.
 async fn restart(server: &mut NatsServer) {
     if let Err(sick) = server.restart().await {
         println!("it is started once more: {sick}");
@@ -234,7 +240,7 @@ async fn restart(server: &mut NatsServer) {
     }
 }
 
-/// Returns an error unless a server's own replica holds every position up to the last.
+/// Returns an error unless a server's own replica holds every position up to `last`.
 async fn holds(server: &NatsServer, last: Position) -> Result<(), JournalError> {
     let answer = monitor::get(&server.monitoring, "/jsz?accounts=true&streams=true").await;
     let answer = answer.map_err(|error| absent(error.to_string()))?;
@@ -243,8 +249,10 @@ async fn holds(server: &NatsServer, last: Position) -> Result<(), JournalError> 
     all.then_some(()).ok_or_else(|| absent(format!("{} of {last}: {state}", server.monitoring)))
 }
 
-/// Returns an error if a server reported that it could not read or write its own copy of the stream. The other servers
-/// fill such a copy again, so that nothing need be missing at the end, unless one of them is killed meanwhile.
+/// Returns an error if a server logged that it could not read or write its own copy of the stream.
+///
+/// The other servers restore such a copy. So no entry need be missing at the end, unless another server is
+/// killed before that.
 fn check_log(server: &NatsServer) -> Result<(), String> {
     let file = server.store().with_file_name("nats.log");
     let log = fs::read_to_string(file).unwrap();
@@ -275,14 +283,16 @@ fn blocks(store: &Path) -> Vec<PathBuf> {
     blocks
 }
 
-/// The folder of the stream's blocks in a server's store.
+/// Returns the folder of the stream's blocks in a server's store.
 fn messages(store: &Path) -> PathBuf {
     store.join("jetstream/$G/streams").join(STREAM).join("msgs")
 }
 
-/// Reads every entry that the store of one server of a cluster has. The server's blocks are copied into the store of a
-/// server of its own with a stream of the same name and one replica, whose blocks have the same format: a server alone
-/// refuses to open a stream that has replicas. `damage` may change that store first.
+/// Reads every entry in the store of one server of a cluster.
+///
+/// A single server refuses to open a stream that has replicas. So the blocks are copied into the store of a
+/// new server, whose stream has the same name and one replica; the block format is the same. `damage` may
+/// change that store first.
 async fn entries_of_replica(store: &Path, damage: impl FnOnce(&Path)) -> Result<Vec<Stored>, String> {
     let folder: TempDir = tempfile::tempdir().unwrap();
     let mut alone = NatsServer::start(folder.path()).await.unwrap();
@@ -293,7 +303,7 @@ async fn entries_of_replica(store: &Path, damage: impl FnOnce(&Path)) -> Result<
     fs::remove_dir_all(&own).unwrap();
     fs::create_dir(&own).unwrap();
     for block in blocks(store) {
-        // Without the index beside them, every block is read at the start.
+        // Without the index files, the server reads every block at startup.
         fs::copy(&block, own.join(block.file_name().unwrap())).unwrap();
     }
     damage(&alone.store());

@@ -1,4 +1,5 @@
-//! What only the embedded journal does: it belongs to one process, and survives its end.
+//! Tests specific to the embedded journal: it belongs to one process, and acknowledged entries survive the
+//! end of that process.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::io::{BufRead, BufReader};
@@ -10,14 +11,15 @@ use journal::{Append, AppendError, JournalError, Recorded, Sqlite};
 use schemas::names::{EntryId, Ids};
 use schemas::{Position, Subject, Timestamp};
 
-/// Where the child process finds its folder.
+/// Environment variable with the folder of the child process.
 const FOLDER: &str = "MUSTER_TEST_FOLDER";
 
 async fn open(folder: &Path) -> Journal {
     Journal::Sqlite(Sqlite::open(folder).await.unwrap())
 }
 
-/// Appends to eight shards for ever, and prints what was acknowledged. Started as a process of its own, and killed.
+/// Appends to eight shards until killed, and prints each acknowledged entry. The next test runs it as a
+/// separate process.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it is the process that the next test kills"]
 async fn the_writer_that_is_killed() {
@@ -135,7 +137,7 @@ async fn it_is_read_while_another_process_writes_and_appending_is_refused() {
     assert!(matches!(refused, AppendError::Refused(_)), "{refused}");
     reads.close().await;
     assert!(matches!(follower.next_batch(1).await.unwrap_err(), JournalError::Closed));
-    // Who reads a folder that nobody owns finds what is there.
+    // A folder that no process owns can be read too.
     writes.close().await;
     let reads = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
     assert_eq!(reads.read(Position(0), None, 10).await.unwrap().len(), 2);

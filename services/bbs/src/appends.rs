@@ -1,15 +1,17 @@
-//! State of the appends of this BBS: whether the log takes entries, and how long it takes.
+//! Health of this BBS's appends: whether the log accepts entries, and how long it takes.
 //!
-//! | state | begins | ends |
+//! | state | start | end |
 //! |---|---|---|
-//! | failing | with the first append that is rejected, or whose outcome is unknown | with the next confirmed append |
-//! | absent | when the stream was missing at [`ABSENT_CHECKS`] checks in a row, or could not be read for [`UNANSWERED`] | with the next check that succeeds |
-//! | slow | when an append is under way for [`LONG`], or half of the last [`RECENT`] appends took [`SLOW`] | with faster appends |
+//! | failing | the first append that is rejected, or whose outcome is unknown | the next confirmed append |
+//! | absent | the stream missing in [`ABSENT_CHECKS`] checks in a row, or unreadable for [`UNANSWERED`] | the next successful check |
+//! | slow | an append in flight for [`LONG`], or half of the last [`RECENT`] appends slower than [`SLOW`] | faster appends |
 //!
-//! While appends fail, new commands are refused at once and the BBS repeats what is in flight; if nothing is, it appends an
-//! entry of its own from time to time, so that it notices that the log takes entries again. A failure is *reported*, in the status
-//! and on `/readyz`, at once if the server gave a reason that does not pass on its own. If nobody answers it is reported after
-//! [`UNANSWERED`], because the stream may be electing another leader.
+//! While appends fail, new commands are refused at once and the BBS repeats the entries in flight. If none is
+//! in flight, it appends a probe entry at intervals to notice when the log accepts entries again.
+//!
+//! A failure is *reported*, in the status and on `/readyz`, at once if the server stated a reason that does
+//! not pass on its own. If no server responds, it is reported after [`UNANSWERED`], because the stream may be
+//! electing another leader.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,41 +20,43 @@ use schemas::Timestamp;
 use schemas::limits::{APPEND_REASON_BYTES, cut};
 use schemas::query::{AppendTrouble, LogRow};
 
-/// How long appends may go unanswered before that is reported as a failure. Electing another leader of the stream takes 5 to 16 s.
+/// Time after which unanswered appends are reported as a failure. Electing another leader of the stream takes
+/// 5 to 16 s.
 pub(crate) const UNANSWERED: Duration = Duration::from_secs(20);
-/// How long after the first failure those who wait for an entry in flight are told that its outcome is unknown.
+/// Time after the first failure when clients with commands in flight receive the reply that the outcome is
+/// unknown.
 const ANSWER: Duration = Duration::from_secs(6);
-/// How often an entry is appended to find out whether the log takes entries again.
+/// Interval between probe entries while appends fail.
 const PROBE: Duration = Duration::from_secs(2);
-/// Number of checks in a row that must miss the stream before it is absent.
+/// Number of checks in a row that must miss the stream before it counts as absent.
 pub(crate) const ABSENT_CHECKS: u32 = 2;
-/// How long an append may be under way before appends are slow.
+/// Time in flight after which an append counts as slow.
 const LONG: Duration = Duration::from_secs(4);
-/// An append that takes this long is slow.
+/// Duration from which a confirmed append counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// Number of appends by which slowness is judged.
+/// Number of recent appends that are considered for slowness.
 const RECENT: usize = 16;
-/// How long an append counts.
+/// Age up to which an append is considered for slowness.
 const RECENT_AGE: Duration = Duration::from_secs(60);
 
-/// Why an append is not known to be stored.
+/// Source of the reason for which an append is not known to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certainty {
-    /// Nobody answered. That may pass on its own.
+    /// No server responded. This may pass on its own.
     Unanswered,
-    /// The server gave the reason.
+    /// The server stated the reason.
     Stated,
-    /// The server gave the reason, and said that it stored nothing.
+    /// The server stated the reason, and that it stored nothing.
     NotStored,
 }
 
-/// Appends of this BBS.
+/// Health of this BBS's appends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Appends {
     failing: Option<Failing>,
-    /// Failed checks of the stream.
+    /// Failed checks of the stream; `None` if the last check succeeded.
     unread: Option<Unread>,
-    /// When the last appends were confirmed, and how long each took; the newest last.
+    /// Time and duration of the last confirmed appends, the newest last.
     recent: VecDeque<(Timestamp, Duration)>,
     probed: Timestamp,
     log: Option<LogRow>,
@@ -60,7 +64,7 @@ pub(crate) struct Appends {
 
 #[derive(Clone, Debug)]
 struct Failing {
-    /// When it began: to measure by, and as the clock showed it.
+    /// Time of the first failure on the steady clock. `shown` is the same moment on the wall clock.
     since: Timestamp,
     shown: Timestamp,
     reason: String,
@@ -85,7 +89,7 @@ impl Unread {
 }
 
 impl Appends {
-    /// Records that an append failed. Returns `true` if the log took entries until then.
+    /// Records a failed append. Returns `true` if it is the first failure.
     pub(crate) fn failed(
         &mut self,
         reason: &str,
@@ -95,7 +99,7 @@ impl Appends {
     ) -> bool {
         let reason = cut(reason, APPEND_REASON_BYTES);
         if let Some(failing) = &mut self.failing {
-            // An answer that says more is not replaced by silence.
+            // A stated reason is more precise than a missing response, so it is kept.
             if certainty != Certainty::Unanswered || failing.certainty == Certainty::Unanswered {
                 (failing.reason, failing.certainty) = (reason, certainty);
             }
@@ -107,7 +111,8 @@ impl Appends {
         true
     }
 
-    /// Records a confirmed append that took this long. Returns how long appends had failed before, if they did.
+    /// Records a confirmed append that took this long. Returns the time since the first failure; `None` if
+    /// appends did not fail.
     pub(crate) fn stored(&mut self, took: Duration, now: Timestamp) -> Option<Duration> {
         self.recent.push_back((now, took));
         if self.recent.len() > RECENT {
@@ -117,19 +122,19 @@ impl Appends {
         self.failing.take().map(|failing| now.since(failing.since))
     }
 
-    /// Another BBS leads: what this one could not append does not count.
+    /// Resets the failures because another BBS leads: appends of this BBS no longer matter.
     pub(crate) fn follow_another(&mut self) {
         self.failing = None;
         self.unread = None;
     }
 
-    /// Records a successful check of the stream; `None` if the log is not a stream.
+    /// Records a successful check of the stream. `log` is `None` if the log is not a stream.
     pub(crate) fn read(&mut self, log: Option<LogRow>) {
         self.log = log;
         self.unread = None;
     }
 
-    /// Records a check of the stream that failed.
+    /// Records a failed check of the stream.
     pub(crate) fn unread(&mut self, reason: &str, absent: bool, now: Timestamp, shown: Timestamp) {
         let reason = cut(reason, APPEND_REASON_BYTES);
         let before = self.unread.take();
@@ -139,9 +144,10 @@ impl Appends {
         self.unread = Some(Unread { since, shown, reason, absent });
     }
 
-    /// Why commands are refused at present; `None` if they are not.
+    /// Returns the reason for which commands are refused at present; `None` if they are accepted.
     pub(crate) fn refusal(&self) -> Option<String> {
-        // A stream that cannot be read may still take entries: only one that is known to be absent is not tried.
+        // A stream that cannot be read may still accept entries. Only a stream that is known to be absent is
+        // not tried.
         let absent = self.unread.as_ref().filter(|unread| unread.absent >= ABSENT_CHECKS);
         let absent = absent.map(|unread| (unread.shown, &unread.reason));
         let failing = self.failing.as_ref().map(|failing| (failing.shown, &failing.reason));
@@ -149,7 +155,7 @@ impl Appends {
         Some(format!("the log takes no entries since {since}: {reason}"))
     }
 
-    /// Returns `true` if the server rejects every append, so that appending anything else is pointless.
+    /// Returns `true` if the server rejects every append, so that more appends are pointless.
     pub(crate) fn are_rejected(&self) -> bool {
         self.failing.as_ref().is_some_and(|failing| failing.certainty == Certainty::NotStored)
     }
@@ -159,14 +165,14 @@ impl Appends {
         self.failing.is_some()
     }
 
-    /// Returns `true`, once, when those who wait for entries in flight have waited long enough.
+    /// Returns `true`, once, when clients have waited long enough for entries in flight.
     pub(crate) fn gives_up_waiting(&mut self, now: Timestamp) -> bool {
         let Some(failing) = &mut self.failing else { return false };
         let due = now.since(failing.since) >= ANSWER;
         due && !std::mem::replace(&mut failing.answered, true)
     }
 
-    /// Returns `true` if an entry should be appended now to find out whether the log takes entries.
+    /// Returns `true` if a probe entry should be appended now.
     pub(crate) fn probes(&mut self, now: Timestamp) -> bool {
         let due = self.failing.is_some() && now.since(self.probed) >= PROBE;
         if due {
@@ -175,7 +181,7 @@ impl Appends {
         due
     }
 
-    /// Returns the line for the program's log when a failure becomes one that is reported.
+    /// Returns the log line for a failure that has just become reportable.
     pub(crate) fn report(&mut self, now: Timestamp) -> Option<String> {
         let failing = self.failing.as_mut()?;
         let stated = failing.certainty != Certainty::Unanswered;
@@ -190,7 +196,8 @@ impl Appends {
         ))
     }
 
-    /// The trouble that the status shows, if there is any. `oldest` is how long the oldest entry in flight has been under way.
+    /// Returns the trouble that the status shows; `None` if appends are healthy. `oldest` is the age of the
+    /// oldest entry in flight.
     pub(crate) fn trouble(&self, oldest: Option<Duration>, now: Timestamp) -> Option<AppendTrouble> {
         let trouble = |since, fails, reason: String| AppendTrouble { since, fails, reason };
         if let Some(failing) = self.failing.as_ref().filter(|failing| failing.reported) {
@@ -214,7 +221,7 @@ impl Appends {
         Some(trouble(*first, false, reason))
     }
 
-    /// The stream as it was read last.
+    /// Returns the result of the last successful check of the stream.
     pub(crate) const fn log(&self) -> Option<&LogRow> {
         self.log.as_ref()
     }
@@ -228,7 +235,7 @@ mod tests {
         Timestamp::from_millis(1_000_000 + millis)
     }
 
-    /// Whether a failure that began at 0 is reported, and what the status shows at a time.
+    /// Returns whether a failure since 0 is reported now, and what the status shows.
     fn shown(appends: &mut Appends, millis: u64) -> (bool, Option<bool>) {
         let reported = appends.report(at(millis)).is_some();
         (reported, appends.trouble(None, at(millis)).map(|trouble| trouble.fails))

@@ -1,8 +1,9 @@
-//! Telling the owners of completed tasks (docs/model.md, "Completion callbacks").
+//! Completion callbacks to the owners of tasks (docs/model.md, "Completion callbacks").
 //!
-//! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at once. A call is repeated with backoff
-//! until the record expires on network errors, 408, 429 and 5xx; 2xx lets the task go, and any other answer ends the
-//! calls. What came of each call is a decision of the task.
+//! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at the same time. After a network
+//! error, 408, 429 or 5xx it repeats the call with backoff until the record expires. A 2xx response completes
+//! the callback, and any other response ends it. The result of each call is recorded as a decision of the
+//! task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,16 +14,16 @@ use schemas::limits::CALLBACKS_IN_FLIGHT;
 use schemas::names::TaskGuid;
 pub use schemas::task::Called;
 
-/// The first wait before a call is repeated; it doubles.
+/// Delay before the first repetition of a call; it doubles each time.
 pub const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait before a call is repeated.
+/// Maximum delay before a call is repeated.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The calls that are owed, by task.
+/// Outstanding callbacks by task.
 #[derive(Clone, Debug, Default)]
 pub struct Callbacks {
     owed: BTreeMap<TaskGuid, Owed>,
-    /// Those that are out, at most [`CALLBACKS_IN_FLIGHT`].
+    /// Tasks with a call in flight, at most [`CALLBACKS_IN_FLIGHT`].
     out: BTreeSet<TaskGuid>,
 }
 
@@ -31,14 +32,14 @@ struct Owed {
     epoch: Epoch,
     tries: u32,
     due: Option<Timestamp>,
-    /// Whether this BBS called: an answer may still come.
+    /// `true` if this BBS has sent the call, so that a response may still arrive.
     called: bool,
-    /// The answer that ends the calls, until it is recorded.
+    /// Response that ends the calls, until it is recorded.
     answered: Option<Called>,
 }
 
 impl Callbacks {
-    /// A task completed: its call is due, unless one for this life is owed already.
+    /// Registers the callback of a completed task as due, unless one for this epoch is already registered.
     pub fn owe(&mut self, task: &TaskGuid, epoch: Epoch, now: Timestamp) {
         let fresh = Owed { epoch, tries: 0, due: Some(now), called: false, answered: None };
         let owed = self.owed.entry(task.clone()).or_insert_with(|| fresh.clone());
@@ -48,7 +49,7 @@ impl Callbacks {
         }
     }
 
-    /// The owner answered so that the calls end: all that is owed is to record it.
+    /// Stores a response that ends the calls. Only recording it is still outstanding.
     pub fn answered(&mut self, task: &TaskGuid, called: &Called) {
         if let Some(owed) = self.owed.get_mut(task) {
             owed.answered = Some(called.clone());
@@ -56,32 +57,33 @@ impl Callbacks {
         self.out.remove(task);
     }
 
-    /// The owner is called.
+    /// Notes that this BBS sends the call.
     pub fn calls(&mut self, task: &TaskGuid) {
         if let Some(owed) = self.owed.get_mut(task) {
             owed.called = true;
         }
     }
 
-    /// The answer that ends the calls, if there was one.
+    /// Returns the response that ends the calls; `None` if there is none yet.
     #[must_use]
     pub fn answer(&self, task: &TaskGuid) -> Option<&Called> {
         self.owed.get(task)?.answered.as_ref()
     }
 
-    /// The task is gone, or its owner is left alone.
+    /// Removes the callback of a task that is gone, or that must not be called for again.
     pub fn forget(&mut self, task: &TaskGuid) {
         self.owed.remove(task);
         self.out.remove(task);
     }
 
-    /// Nothing is owed by this BBS.
+    /// Removes all callbacks, because this BBS no longer leads.
     pub fn clear(&mut self) {
         self.owed.clear();
         self.out.clear();
     }
 
-    /// The tasks whose call is due, as many as may be out; each is until it came back, or is not waited for any more.
+    /// Returns the tasks whose call is due, and marks them as in flight; at most [`CALLBACKS_IN_FLIGHT`] are
+    /// in flight.
     pub fn due(&mut self, now: Timestamp) -> Vec<(TaskGuid, Epoch)> {
         let room = CALLBACKS_IN_FLIGHT.saturating_sub(self.out.len());
         let due = |owed: &&mut Owed| owed.due.is_some_and(|due| due <= now);
@@ -94,8 +96,10 @@ impl Callbacks {
         due
     }
 
-    /// A call, or the attempt to begin one or to record what came of it, failed: it is due again after a wait. The owner of
-    /// a call that only is to be recorded is not spared by waiting longer.
+    /// Schedules a retry after a call failed, could not start, or could not be recorded.
+    ///
+    /// If only the recording is left, the delay does not grow: a longer one would not spare the owner
+    /// anything.
     pub fn came_back(&mut self, task: &TaskGuid, now: Timestamp) {
         self.out.remove(task);
         if let Some(owed) = self.owed.get_mut(task) {
@@ -106,8 +110,9 @@ impl Callbacks {
         }
     }
 
-    /// The task was RESOLVING for too long: whatever is out is not waited for any more. Where another BBS marked it,
-    /// this one did not call: its call is due.
+    /// Stops waiting for the call of a task that was RESOLVING for too long, and schedules it again.
+    ///
+    /// If another BBS marked the task RESOLVING, this BBS has not called yet, so its call is due at once.
     pub fn gave_up(&mut self, task: &TaskGuid, now: Timestamp) {
         self.out.remove(task);
         if let Some(owed) = self.owed.get_mut(task).filter(|owed| owed.due.is_none()) {
@@ -116,19 +121,19 @@ impl Callbacks {
         }
     }
 
-    /// How many calls are owed, due or not.
+    /// Returns the number of outstanding callbacks, due or not.
     #[must_use]
     pub fn owed(&self) -> usize {
         self.owed.len()
     }
 
-    /// How many calls, or attempts to begin one, are out.
+    /// Returns the number of tasks with a call, or an attempt to start one, in flight.
     #[must_use]
     pub fn out(&self) -> usize {
         self.out.len()
     }
 
-    /// When the next call is due; none while as many are out as may be.
+    /// Returns the time of the next due call; `None` while the maximum number is in flight.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         if self.out.len() >= CALLBACKS_IN_FLIGHT {

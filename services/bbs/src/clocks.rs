@@ -1,8 +1,9 @@
-//! Clocks of the NATS server, other BBSs, auctioneers and reps, compared with the clock of this BBS.
+//! Compares the clocks of the NATS server, other BBSs, auctioneers and reps with the clock of this BBS.
 //!
-//! Each of them sends its time: the server with its answers, the others with their heartbeats. The median of all clocks,
-//! that of this BBS among them, is taken for the right time. The time of new decisions stays within [`TOLERANCE`] of it,
-//! whatever the clock of this BBS shows, and a leader whose clock is off steps down in favour of a BBS whose clock agrees.
+//! The server sends its time with its responses, the others with their heartbeats. The median of all clocks,
+//! including that of this BBS, counts as the correct time. The time of new decisions stays within
+//! [`TOLERANCE`] of it, whatever the clock of this BBS shows. A leader whose clock is off steps down in
+//! favour of a BBS whose clock agrees with the median.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,27 +14,26 @@ use schemas::limits::CLOCKS_SHOWN;
 use schemas::names::{CellId, ServiceId};
 use schemas::query::{ClockOff, ClocksRow};
 
-/// Largest difference from the median at which a clock counts as right.
+/// Maximum difference from the median at which a clock counts as correct.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(5);
-/// The same in nanoseconds.
+/// [`TOLERANCE`] in nanoseconds.
 const TOLERANCE_NANOS: i64 = 5_000_000_000;
-/// Smallest jump of a clock that is told from the time that passed.
+/// Smallest deviation from the elapsed time that counts as a clock jump.
 pub const CLOCK_STEP: Duration = Duration::from_millis(500);
-/// Latest readings of a clock, of which the one that was delayed least counts.
+/// Number of latest readings kept per clock. The one with the least delay counts.
 const READINGS: usize = 3;
-/// Age at which the readings of a clock no longer count: three heartbeats of a rep, and a little more.
+/// Age at which the readings of a clock expire: three heartbeats of a rep, and a little more.
 const EXPIRES: Duration = Duration::from_secs(16);
-/// Age at which a BBS no longer counts as alive: three of its signs of life are missing.
+/// Age of the last sign of life at which a BBS no longer counts as alive: three are missing.
 const ALIVE: Duration = Duration::from_secs(6);
-/// Interval between two computations of the median.
+/// Minimum interval between two computations of the median.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Owner of a clock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// The NATS server that leads the stream.
     Server,
-    /// Another BBS, or an auctioneer.
+    /// A service other than this BBS.
     Service(Role, ServiceId),
     /// The rep of a cell.
     Cell(CellId),
@@ -53,34 +53,36 @@ impl Source {
 /// Latest readings of one clock.
 #[derive(Clone, Debug)]
 struct Readings {
-    /// Nanoseconds by which it was ahead of the clock of this BBS. A delay makes a reading smaller, never greater.
+    /// Nanoseconds by which the clock was ahead of the clock of this BBS. A delay makes a reading smaller,
+    /// never greater.
     ahead: [i64; READINGS],
     next: usize,
     last: Timestamp,
-    /// Whether its owner may lead in place of this BBS.
+    /// `true` if the owner of the clock may lead in place of this BBS.
     may_lead: bool,
 }
 
 impl Readings {
-    /// Nanoseconds by which the clock is ahead of that of this BBS.
+    /// Returns the nanoseconds by which the clock is ahead of the clock of this BBS.
     fn ahead(&self) -> i64 {
         self.ahead.iter().copied().max().unwrap_or(0)
     }
 }
 
-/// Clocks of other programs. Times without a name here are those of this BBS that never go back.
+/// Clocks of other processes. Parameters named `now` are on this BBS's steady clock, which never goes back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clocks {
     readings: BTreeMap<Source, Readings>,
     /// Nanoseconds by which the median of all clocks is ahead of the clock of this BBS.
     median: i64,
-    /// Clocks that differ too much from the median.
+    /// Clocks that differ from the median by more than [`TOLERANCE`].
     off: Vec<ClockOff>,
     computed_at: Option<Timestamp>,
 }
 
 impl Clocks {
-    /// Takes a reading of another clock, which showed `theirs` when that of this BBS showed `own`. A clock that shows 0 is none.
+    /// Records a reading: the other clock showed `theirs` when the clock of this BBS showed `own`. Readings
+    /// of 0 are ignored.
     pub(crate) fn read(
         &mut self,
         source: Source,
@@ -99,7 +101,7 @@ impl Clocks {
         (known.last, known.may_lead) = (now, may_lead);
     }
 
-    /// The clock of this BBS was set forward by so many nanoseconds, or back.
+    /// Adjusts the readings after the clock of this BBS was set forward (`by` > 0) or back, in nanoseconds.
     pub(crate) fn stepped(&mut self, by: i64) {
         for readings in self.readings.values_mut() {
             readings.ahead = readings.ahead.map(|ahead| ahead.saturating_sub(by));
@@ -107,7 +109,7 @@ impl Clocks {
         self.computed_at = None;
     }
 
-    /// Computes the median again, if it is old. Returns `true` if it was.
+    /// Recomputes the median if it is older than [`INTERVAL`]. Returns `true` if it did.
     pub(crate) fn look(&mut self, now: Timestamp) -> bool {
         if self.computed_at.is_some_and(|at| now.since(at) < INTERVAL) {
             return false;
@@ -125,13 +127,13 @@ impl Clocks {
         ClockOff { of, ahead_ms: ahead.saturating_sub(self.median) / 1_000_000 }
     }
 
-    /// The time of decisions when the clock of this BBS shows `shown`: that, or the nearest time within [`TOLERANCE`] of the
-    /// median.
+    /// Returns the time for decisions when the clock of this BBS shows `shown`: that time, or the nearest one
+    /// within [`TOLERANCE`] of the median.
     pub(crate) fn corrected(&self, shown: Timestamp) -> Timestamp {
         shown.shifted(self.median - self.median.clamp(-TOLERANCE_NANOS, TOLERANCE_NANOS))
     }
 
-    /// Whether the clock of this BBS differs too much from the median, and another BBS whose clock doesn't is alive.
+    /// Returns `true` if the clock of this BBS is off, and another BBS whose clock is correct is alive.
     pub(crate) fn should_yield(&self, now: Timestamp) -> bool {
         let agrees = |(source, readings): (&Source, &Readings)| {
             matches!(source, Source::Service(Role::Bbs, _))
@@ -142,17 +144,17 @@ impl Clocks {
         self.is_off(0) && self.readings.iter().any(agrees)
     }
 
-    /// Whether a clock that is so many nanoseconds ahead of that of this BBS differs too much from the median.
+    /// Returns `true` if a clock that is `ahead` nanoseconds ahead of the clock of this BBS is off.
     const fn is_off(&self, ahead: i64) -> bool {
         ahead.saturating_sub(self.median).unsigned_abs() > TOLERANCE_NANOS.unsigned_abs()
     }
 
-    /// Milliseconds by which the clock of this BBS is ahead of the median.
+    /// Returns the milliseconds by which the clock of this BBS is ahead of the median.
     pub(crate) const fn ahead_ms(&self) -> i64 {
         -self.median / 1_000_000
     }
 
-    /// All of it for queries.
+    /// Returns the state of all clocks for queries.
     pub(crate) fn row(&self, me: &ServiceId, log_ahead: Duration) -> ClocksRow {
         let own = self.is_off(0).then(|| self.clock_off(format!("BBS {me}"), 0));
         ClocksRow {
@@ -164,8 +166,10 @@ impl Clocks {
     }
 }
 
-/// The median of these clocks and that of this BBS, which is 0. Where two are in the middle it is the one that is nearer to
-/// that of this BBS: a single other clock says nothing, and two BBSs never both find that the other one is right.
+/// Returns the median of these clocks and the clock of this BBS, which is 0.
+///
+/// Of two middle values it takes the one that is nearer to 0. So a single other clock has no effect, and two
+/// BBSs never both conclude that the other one is correct.
 fn median(mut ahead: Vec<i64>) -> i64 {
     ahead.push(0);
     ahead.sort_unstable();
@@ -191,7 +195,8 @@ mod tests {
         Source::Cell(CellId::new(&format!("c{number}")).unwrap())
     }
 
-    /// Clocks that are so many seconds ahead of that of this BBS: of the server, a standby, and cells.
+    /// Returns clocks that are this many seconds ahead of the clock of this BBS: the server, a standby, and
+    /// cells.
     fn clocks(server: i64, standby: i64, cells: &[i64]) -> Clocks {
         let mut clocks = Clocks::default();
         let own = at(0);
@@ -207,21 +212,21 @@ mod tests {
 
     #[test]
     fn decisions_follow_the_median_and_a_leader_that_is_off_yields_to_who_agrees() {
-        // The clocks of server, standby and cells; the time of decisions, in seconds ahead of the clock of this BBS; whether
-        // this BBS yields.
+        // Columns: clocks of server, standby and cells; the expected time of decisions, in seconds ahead of
+        // the clock of this BBS; whether this BBS yields.
         let table: [(i64, i64, &[i64], i64, bool); 10] = [
             (0, 0, &[0, 0], 0, false),
             (2, -3, &[4, -4], 0, false),
             // This BBS is an hour ahead, or behind.
             (-HOUR, -HOUR, &[-HOUR], -HOUR + 5, true),
             (HOUR, HOUR, &[HOUR], HOUR - 5, true),
-            // Not the standby: nobody is better.
+            // The standby's clock is off as well, so no BBS is better.
             (-HOUR, 0, &[-HOUR, -HOUR, -HOUR], -HOUR + 5, false),
-            // Others are off, and fewer than half.
+            // Fewer than half of the other clocks are off.
             (HOUR, 0, &[0], 0, false),
             (0, HOUR, &[0, 0], 0, false),
             (0, 0, &[-HOUR, -HOUR], 0, false),
-            // As many as agree with this BBS.
+            // At least half of all clocks agree with this BBS, including its own.
             (HOUR, HOUR, &[0], 0, false),
             (-HOUR, 0, &[], 0, false),
         ];
@@ -271,7 +276,7 @@ mod tests {
     #[test]
     fn late_readings_and_silent_clocks_do_not_count() {
         let mut clocks = clocks(0, 0, &[0]);
-        // They were on their way for 20 s.
+        // The readings were delayed by 20 s.
         for source in [Source::Server, bbs("b2"), cell(1)] {
             clocks.read(source, (at(1), at(21)), true, at(1));
         }

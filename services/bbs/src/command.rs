@@ -1,4 +1,4 @@
-//! A command for one aggregate, on its way from whoever asked to the entry that records it.
+//! A command for one aggregate, on its way from the client to the entry that records it.
 
 use std::time::Duration;
 
@@ -14,76 +14,76 @@ use schemas::quota::LimitDomain;
 use schemas::subject::Subject;
 use schemas::{Refusal, Timestamp, cell, cluster, parameterised, periodic, process, task};
 
-/// What became of a command: the version of the aggregate after it, or why it is refused.
+/// Result of a command: the version of the aggregate after it, or the refusal.
 pub(crate) type Verdict = Result<u64, Refusal>;
 
-/// A command that waits to be decided, with everything that its decision will say of it.
+/// A command that waits to be decided, with everything that its decision records about it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedCommand {
     pub(crate) requester: Requester,
-    /// Who asked, as the decision will say.
+    /// Actor that the decision records.
     pub(crate) actor: Actor,
-    /// Request id, patience, expected version, reason, trace.
+    /// Request id, patience, expected version, reason and trace.
     pub(crate) envelope: Envelope,
-    /// When this BBS received it, by time that never goes back: its patience counts from there.
+    /// Time at which this BBS received the command, on the steady clock. The patience counts from here.
     pub(crate) received: Timestamp,
-    /// A hash of what is asked, by which a repeated request is recognised; only where the request has an id.
+    /// Hash of the command's content, which identifies a repeated request; `None` if the request has no id.
     pub(crate) digest: Option<String>,
-    /// The epoch of the guid that it speaks of, where the command doesn't say it itself.
+    /// Expected epoch of the target guid; `None` if the command is not checked against an epoch.
     pub(crate) epoch: Option<Epoch>,
-    /// The term in which an auctioneer said it; none: nobody who has to lead said it.
+    /// Term of the auctioneer that sent the command; `None` if the sender need not be a leader.
     pub(crate) term: Option<u64>,
     pub(crate) command: AggregateCommand,
 }
 
-/// Who waits for a verdict.
+/// Destination of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requester {
-    /// Somebody who asked for one thing in a message.
+    /// The sender of a message with a single command.
     Single(u64),
-    /// Somebody who asked for many things in one message.
+    /// The sender of a message with many commands.
     Part {
-        /// The message's token.
+        /// Token of the message.
         token: u64,
-        /// Which of the message's parts this is, from 0 on.
+        /// Index of the command in the message, from 0.
         part: usize,
     },
-    /// The BBS itself: nobody waits.
+    /// The BBS itself; no reply is sent.
     Own,
 }
 
-/// What is asked of one aggregate.
+/// Content of a command for one aggregate.
 #[derive(Clone, Debug)]
 pub(crate) enum AggregateCommand {
     Process(ProcessGuid, Box<process::Command>),
     Task(TaskGuid, Box<task::Command>),
     Periodic(PeriodicGuid, Box<periodic::Command>),
     Parameterised(ParameterisedGuid, Box<parameterised::Command>),
-    /// A domain is fresh for this long; none: without end.
+    /// Marks a domain as fresh for this long; without limit if `None`.
     Refresh(Domain, Option<Duration>),
-    /// A heartbeat told something new of a cell.
+    /// Records news from the heartbeat of a cell.
     Seen(CellId, Box<cell::Seen>),
-    /// A cell is lost, for this reason.
+    /// Declares a cell lost, with the reason.
     Lost(CellId, String),
-    /// A rep asks whether it may speak for a cell: nothing is decided, and the answer is confirmed to stand at the end of
-    /// what the log says of the cell.
+    /// Checks whether a rep may act for a cell. Nothing is decided; the answer is confirmed against the
+    /// cell's last entry.
     Attach(CellId),
-    /// This run of a cell's rep has left: its evacuation is over.
+    /// Records that this incarnation of a cell's rep has left after an evacuation.
     Left(CellId, Incarnation),
-    /// An operator asks something of a cell.
+    /// Command of an operator for a cell.
     Cell(CellId, cell::Command),
     /// Command of an operator that concerns the whole cluster.
     Cluster(cluster::Command),
-    /// An operator changes quotas of a domain.
+    /// Changes quotas of a domain, for an operator.
     Limit(LimitDomain),
-    /// Cells that came get an ordinal, and those of forgotten cells are free.
+    /// Assigns ordinals to new cells and frees those of forgotten cells.
     Number,
-    /// Somebody campaigns; a journal without a cluster is founded first.
+    /// Elects a leader. If the journal has no cluster yet, `found` creates it first.
     Lead {
         role: cluster::Role,
         id: ServiceId,
         term: u64,
-        /// The id that a new cluster gets, and the number of its shards.
+        /// Id and shard count of a new cluster; `None` if the candidate must not found one.
         found: Option<(ClusterId, u16)>,
     },
 }
@@ -102,12 +102,12 @@ impl QueuedCommand {
         }
     }
 
-    /// Whether the BBS asks this of its own accord.
+    /// Returns `true` if the BBS issued this command itself.
     pub(crate) fn is_own(&self) -> bool {
         self.requester == Requester::Own
     }
 
-    /// What the BBS converges with this of its own accord, if that is what it is.
+    /// Returns the target if this is a convergence command of the BBS itself.
     pub(crate) fn converges(&self) -> Option<Due> {
         match (self.requester, &self.command) {
             (Requester::Own, AggregateCommand::Process(guid, command)) => {
@@ -140,8 +140,8 @@ impl QueuedCommand {
         }
     }
 
-    /// Whether the BBS converges with this what may have several things due, each with a decision of its own: a process,
-    /// or a parameterised task of which several dispatches may be launched.
+    /// Returns `true` if this converges a target that may have several things due, each with a decision of
+    /// its own. Such a target is a process, or a parameterised task with several dispatches to launch.
     pub(crate) fn converges_several(&self) -> bool {
         matches!(self.converges(), Some(Due::Process(_) | Due::Parameterised(_)))
     }
@@ -151,14 +151,14 @@ impl QueuedCommand {
         matches!(self.command, AggregateCommand::Cluster(cluster::Command::Reshard(_)))
     }
 
-    /// Whether this gives up a cell.
+    /// Returns `true` if this declares a cell lost.
     pub(crate) const fn is_loss(&self) -> bool {
         self.command.lost_cell().is_some()
     }
 }
 
 impl AggregateCommand {
-    /// What converges a process, task, periodic or parameterised task.
+    /// Returns the command that converges a process, task, periodic task or parameterised task.
     pub(crate) fn converge(due: Due) -> Self {
         match due {
             Due::Process(guid) => Self::Process(guid, Box::new(process::Command::Converge)),
@@ -168,7 +168,7 @@ impl AggregateCommand {
         }
     }
 
-    /// The subject of its aggregate, in a cluster of so many shards.
+    /// Returns the subject of the command's aggregate in a cluster with this many shards.
     pub(crate) fn subject(&self, shards: u16) -> Subject {
         match self {
             Self::Process(guid, _) => Subject::of_process(guid, shards),
@@ -187,7 +187,7 @@ impl AggregateCommand {
         }
     }
 
-    /// Whether it asks something of an evaluation.
+    /// Returns `true` if this is a request about an evaluation.
     pub(crate) fn is_of_evaluation(&self) -> bool {
         match self {
             Self::Process(_, command) => matches!(
@@ -213,7 +213,7 @@ impl AggregateCommand {
         }
     }
 
-    /// What is to stop for something more urgent, if that is asked.
+    /// Returns the eviction if this stops an instance or task for higher-priority work.
     pub(crate) fn eviction(&self) -> Option<&Eviction> {
         if let Self::Process(_, command) = self
             && let process::Command::Evict(eviction) = &**command
@@ -228,7 +228,7 @@ impl AggregateCommand {
         None
     }
 
-    /// The cell that this gives up, if it does.
+    /// Returns the cell that this declares lost.
     pub(crate) const fn lost_cell(&self) -> Option<&CellId> {
         match self {
             Self::Lost(cell, _) => Some(cell),

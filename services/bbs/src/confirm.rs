@@ -1,13 +1,15 @@
-//! Answers without an entry: a refusal, or that it is so already.
+//! Confirmation of answers without an entry: refusals, and requests that change nothing.
 //!
-//! Compare-and-set lets no decision be recorded that was made on an old picture. A refusal is not recorded, and a BBS may
-//! be behind: another one was elected, decided, and acknowledged what this one has not been delivered yet. So such an
-//! answer is held back until the journal's leader has been asked for the subject's last entry, after the command came. If
-//! that is the entry on which was judged, the answer is true. If the journal stands further, the command waits for the
-//! follower and is judged again. One read confirms everything that is held on its subject.
+//! Compare-and-set rejects an entry that was decided on an outdated World. Refusals are not recorded, so they
+//! lack this protection: another BBS may have been elected and may have acknowledged entries that this BBS
+//! has not received yet. Therefore such an answer is held back until the subject's last entry has been read
+//! from the journal's leader, after the command arrived. If it is the entry that the answer is based on, the
+//! answer is sent. If the journal is further ahead, the command waits for the follower and is judged again.
+//! One read confirms all answers that are held on its subject.
 //!
-//! If the number of shards was changed, later entries of a process are on another subject, and its old subject looks as if nothing had
-//! happened. So an answer about a process or a task also waits for a read of the cluster's subject that shows nothing new.
+//! After a change of the number of shards, later entries of a process are on another subject, and its old
+//! subject looks unchanged. So an answer about a process or a task also waits for a read of the cluster's
+//! subject that shows no new entry.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,88 +19,88 @@ use schemas::subject::{Position, Subject};
 
 use crate::command::{QueuedCommand, Verdict};
 
-/// Most subjects whose last entry is being read; others wait for their turn.
+/// Maximum number of concurrent reads of last entries. Further subjects wait.
 pub(crate) const READS: usize = 32;
-/// How long an answer is held back before whoever asked is told to try again. Clients wait 2 s for one try.
+/// Time after which a held answer is replaced by a request to try again. Clients wait 2 s per attempt.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
-/// How soon a read that failed is repeated.
+/// Delay before a failed read is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Commands, each with its answer.
+/// Commands with their verdicts.
 pub(crate) type Answers = Vec<(QueuedCommand, Verdict)>;
 
-/// What is held back, and the reads of last entries that are under way.
+/// Held answers, and the reads of last entries that are in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Confirmations {
     held: BTreeMap<Subject, Held>,
-    /// Whose last entry has to be read, in this order, and the same as a set.
+    /// Subjects whose last entry must be read, in this order. `is_wanted` is the same as a set.
     wanted: VecDeque<Subject>,
     is_wanted: BTreeSet<Subject>,
-    /// Whose last entry is being read.
+    /// Subjects whose last entry is being read.
     reading: BTreeSet<Subject>,
 }
 
-/// What is held back on one subject.
+/// Answers that are held on one subject.
 #[derive(Clone, Debug)]
 struct Held {
     answers: Answers,
-    /// The subject's last entry when they were judged.
+    /// Position of the subject's last entry when the answers were judged.
     judged: Position,
     due: Timestamp,
     stage: Stage,
 }
 
-/// What an answer waits for.
+/// Event that an answer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// For its turn to read.
+    /// A free read slot.
     Wants,
-    /// For what is read.
+    /// The result of the read.
     Reads,
-    /// To read once more.
+    /// The time of the next read.
     Again(Timestamp),
-    /// For the follower to come so far.
+    /// Delivery of entries up to this position by the follower.
     Behind(Position),
-    /// For the next read of the cluster's subject.
+    /// The start of the next read of the cluster's subject.
     WantsCluster,
-    /// For a read of the cluster's subject that began after the subject itself was confirmed.
+    /// The result of a read of the cluster's subject that started after the subject itself was confirmed.
     ReadsCluster,
 }
 
-/// What a read says of the answers that are held on its subject.
+/// Effect of a read on the answers that are held on its subject.
 #[derive(Debug)]
 pub(crate) enum Confirmed {
-    /// Nothing, or nothing yet.
+    /// No effect yet.
     Nothing,
-    /// They are true.
+    /// The answers are confirmed.
     True(Answers),
-    /// The journal stands further, as this BBS has heard meanwhile: they are to be judged again.
+    /// The journal is further ahead, and this BBS has received those entries since: judge the commands again.
     Outdated(Answers),
-    /// The journal stands further than this BBS: they are judged again when it has come so far.
+    /// The journal is further ahead than this BBS: the commands are judged again once it has caught up.
     Behind,
 }
 
 impl Confirmations {
-    /// Whether answers are held on a subject: what comes there meanwhile waits.
+    /// Returns `true` if answers are held on a subject. New commands for it wait.
     pub(crate) fn holds(&self, subject: &Subject) -> bool {
         self.held.contains_key(subject)
     }
 
-    /// Holds back what was judged on a subject whose last entry stands at `judged`.
+    /// Holds answers that were judged when the subject's last entry was at `judged`.
     pub(crate) fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
         let held = Held { answers, judged, due: now + PATIENCE, stage: Stage::Wants };
         self.held.insert(subject.clone(), held);
         self.want(subject);
     }
 
-    /// Has a subject's last entry read.
+    /// Requests a read of a subject's last entry.
     pub(crate) fn want(&mut self, subject: &Subject) {
         if self.is_wanted.insert(subject.clone()) {
             self.wanted.push_back(subject.clone());
         }
     }
 
-    /// The subjects whose last entry is to be read now.
+    /// Starts as many reads as possible and returns their subjects.
     pub(crate) fn reads(&mut self) -> Vec<Subject> {
         let mut reads = vec![];
         while self.reading.len() < READS {
@@ -120,8 +122,8 @@ impl Confirmations {
         reads
     }
 
-    /// A subject's last entry was read: it stands at `last` (none: the read failed), and the follower has delivered the
-    /// subject up to `delivered`.
+    /// Handles a completed read of a subject's last entry. `last` is its position, or `None` if the read
+    /// failed. The follower has delivered the subject up to `delivered`.
     pub(crate) fn read(
         &mut self,
         subject: &Subject,
@@ -130,7 +132,7 @@ impl Confirmations {
         now: Timestamp,
     ) -> Confirmed {
         self.reading.remove(subject);
-        // What was read before a command came says nothing of it.
+        // A read that started before a command arrived does not confirm its answer.
         let Some(held) = self.held.get_mut(subject).filter(|held| held.stage == Stage::Reads) else {
             return Confirmed::Nothing;
         };
@@ -157,8 +159,11 @@ impl Confirmations {
         }
     }
 
-    /// The last entry of the cluster's subject was read, after [`Confirmations::read`]; `None` if the read failed. If the follower has delivered
-    /// that entry, returns the answers that waited for it, which are true. Otherwise they are confirmed again, a little later.
+    /// Handles a completed read of the cluster's subject, after [`Confirmations::read`]; `last` is `None` if
+    /// the read failed.
+    ///
+    /// If the follower has delivered that entry, returns the answers that waited for the read, which are
+    /// confirmed. Otherwise they are read for again after a delay.
     pub(crate) fn cluster_read(
         &mut self,
         last: Option<Position>,
@@ -174,20 +179,20 @@ impl Confirmations {
         read.map(|(subject, held)| (subject, held.answers)).collect()
     }
 
-    /// Takes every answer about processes and tasks: the number of shards was changed.
+    /// Removes and returns every answer about processes and tasks, because the number of shards was changed.
     pub(crate) fn drain_shards(&mut self) -> Answers {
         let of_shards = self.held.extract_if(.., |subject, _| subject.is_shard());
         of_shards.flat_map(|(_, held)| held.answers).collect()
     }
 
-    /// The follower delivered an entry of a subject. Answers what is to be judged again.
+    /// Handles the delivery of an entry by the follower. Returns the answers that must be judged again.
     pub(crate) fn delivered(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
         let reached = |held: &&Held| matches!(held.stage, Stage::Behind(last) if last <= position);
         self.held.get(subject).filter(reached)?;
         self.take(subject)
     }
 
-    /// Reads again what is due, and answers what was held back too long.
+    /// Restarts reads that are due. Returns answers that were held for too long.
     pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
         let over = self.held.iter().filter(|(_, held)| held.due <= now).map(|(subject, _)| subject.clone());
         let over: Vec<Subject> = over.collect();
@@ -202,7 +207,7 @@ impl Confirmations {
         over.into_iter().filter_map(|subject| self.take(&subject).map(|answers| (subject, answers))).collect()
     }
 
-    /// When there is next something to do.
+    /// Returns the time of the next timeout or retry.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let due = |held: &Held| match held.stage {
             Stage::Again(at) => held.due.min(at),
@@ -213,12 +218,13 @@ impl Confirmations {
         self.held.values().map(due).min()
     }
 
-    /// How many subjects have answers held back.
+    /// Returns the number of subjects with held answers.
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// How many subjects are to be read, or are being read.
+    /// Returns a count of waiting reads and reads in progress that is zero at rest. Waiting reads count
+    /// twice, once in each collection.
     pub(crate) fn reads_left(&self) -> usize {
         self.wanted.len() + self.is_wanted.len() + self.reading.len()
     }
@@ -236,7 +242,7 @@ mod tests {
         Timestamp::from_millis(1_000 + millis)
     }
 
-    /// Answers that were judged on entry 5 and are being read for.
+    /// Returns held answers that were judged at position 5, with their read in progress.
     fn held() -> Confirmations {
         let mut confirmations = Confirmations::default();
         confirmations.hold(&Subject::Cluster, vec![], Position(5), at(0));
@@ -280,7 +286,7 @@ mod tests {
             assert_eq!(confirmations.reads(), [Subject::Cluster, shard.clone()]);
             let read = confirmations.read(&shard, Some(Position(5)), Position(5), at(0));
             assert!(matches!(read, Confirmed::Nothing) && confirmations.holds(&shard));
-            // The read under way began before, and the next one begins after it.
+            // The read in progress started too early; the next one starts after the subject was confirmed.
             assert_eq!(confirmations.reads(), []);
             confirmations.read(&Subject::Cluster, Some(Position(3)), Position(3), at(0));
             assert!(confirmations.cluster_read(Some(Position(3)), Position(3), at(0)).is_empty());
@@ -289,7 +295,7 @@ mod tests {
             let subjects: Vec<&Subject> = read.iter().map(|(subject, _)| subject).collect();
             assert_eq!(subjects, if confirmed { vec![&shard] } else { vec![] }, "{last:?}");
             assert_eq!(confirmations.holds(&shard), !confirmed);
-            // A subject that is not confirmed is read again, after a while.
+            // A subject that is not confirmed is read again after a delay.
             assert_eq!(confirmations.reads(), []);
             confirmations.tick(at(0) + AGAIN);
             assert_eq!(confirmations.reads().contains(&shard), !confirmed);

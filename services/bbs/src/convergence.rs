@@ -1,7 +1,8 @@
-//! Convergence: what is due although nobody asked (docs/model.md, "Convergence").
+//! Convergence: actions that are due without a client's request (docs/model.md, "Convergence").
 //!
-//! It becomes commands, which pass through `decide` like anybody's: there is no second road to a transition. What is due
-//! is said in `schemas::process`, `schemas::task`, `schemas::periodic` and `schemas::parameterised`; here is only who has to be looked at, and when.
+//! Due actions become commands that pass through `decide` like any other, so there is a single path to a
+//! transition. The rules are in `schemas::process`, `schemas::task`, `schemas::periodic` and
+//! `schemas::parameterised`. This module decides which aggregates to inspect, and when.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,74 +18,76 @@ use schemas::task::{self, Task};
 
 use crate::timelines::Times;
 
-/// How often everything is looked through.
+/// Interval between the starts of two full convergence passes.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// What is to be converged, and when the next look at everything is due.
+/// Aggregates to converge, and the progress of full convergence passes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Convergence {
-    /// What waits to be decided.
+    /// Targets whose command waits to be decided.
     queued: BTreeSet<Due>,
-    /// What was decided, and is not in the log yet.
+    /// Targets whose decision is not in the log yet.
     in_flight: BTreeSet<Due>,
-    /// When the next look at everything begins.
+    /// Time at which the next full pass starts.
     sweep_at: Timestamp,
-    /// The look at everything that has begun: behind what it goes on.
+    /// Target behind which the current full pass continues; `None` if no pass is in progress.
     sweep: Option<Due>,
     stops_at: Timestamp,
-    /// How often everything was looked through.
+    /// Number of completed full convergence passes.
     looks: u64,
 }
 
 impl Convergence {
-    /// Something happened to a process or task. Answers whether it has to be queued: it is, once, until it is decided.
-    /// What happens after that is a reason to look again, even while what was decided is on its way to the log.
+    /// Queues a target after an event. Returns `true` if it was not queued already.
+    ///
+    /// An event is a reason to converge again even while an earlier decision is in flight.
     pub(crate) fn queue(&mut self, due: &Due) -> bool {
         self.queued.insert(due.clone())
     }
 
-    /// The time of a process or task has come. Answers whether it has to be queued: not while the answer to that is on
-    /// its way to the log.
+    /// Queues a target whose timer is due. Returns `true` if it was not queued already. Does nothing while a
+    /// decision about the target is in flight.
     pub(crate) fn queue_unless_in_flight(&mut self, due: &Due) -> bool {
         !self.in_flight.contains(due) && self.queue(due)
     }
 
-    /// What was queued is decided.
+    /// Moves a target from queued to in flight.
     pub(crate) fn decided(&mut self, due: Due) {
         self.queued.remove(&due);
         self.in_flight.insert(due);
     }
 
-    /// What was decided is in the log, or never will be.
+    /// Removes a target whose decision is in the log, or never will be.
     pub(crate) fn settled(&mut self, due: &Due) {
         self.in_flight.remove(due);
     }
 
-    /// What was decided has to be decided again.
+    /// Moves a target from in flight back to queued.
     pub(crate) fn again(&mut self, due: Due) {
         self.in_flight.remove(&due);
         self.queued.insert(due);
     }
 
-    /// This BBS leads from now on: everything is looked through, and every stop said again.
+    /// Starts a full pass and repeats all stop orders, because this BBS has become the leader.
     pub(crate) fn begin(&mut self, now: Timestamp) {
         self.sweep = None;
         self.sweep_at = now;
         self.stops_at = now;
     }
 
-    /// This BBS leads no longer: nothing waits to be decided.
+    /// Clears the queue, because this BBS no longer leads.
     pub(crate) fn end(&mut self) {
         self.queued.clear();
     }
 
-    /// Everything is to be looked through at a time, or before.
+    /// Schedules a full pass at a time, unless an earlier one is scheduled.
     pub(crate) fn sweep_by(&mut self, at: Timestamp) {
         self.sweep_at = self.sweep_at.min(at);
     }
 
-    /// Whether some of everything is to be looked through now, and behind what: a look that has begun goes on, and the next
-    /// one begins an [`INTERVAL`] after the last.
+    /// Returns `Some` if a slice of a full pass should run now. The inner value is the target behind which it
+    /// continues; `None` at the start of a pass. The next pass starts an [`INTERVAL`] after the start of the
+    /// last.
     pub(crate) fn sweeps(&mut self, now: Timestamp) -> Option<Option<Due>> {
         if let Some(behind) = self.sweep.take() {
             return Some(Some(behind));
@@ -95,18 +98,19 @@ impl Convergence {
         })
     }
 
-    /// Some of everything was looked through, and it goes on behind this; none: that was all.
+    /// Records a finished slice. `next` is the target behind which the pass continues; `None` if the pass is
+    /// complete.
     pub(crate) fn swept(&mut self, next: Option<Due>) {
         self.looks += u64::from(next.is_none());
         self.sweep = next;
     }
 
-    /// How often everything was looked through.
+    /// Returns the number of completed full convergence passes.
     pub(crate) const fn looks(&self) -> u64 {
         self.looks
     }
 
-    /// Whether the stops of what is still there are to be said again now. The next time is `interval` later.
+    /// Returns `true` if stop orders should be repeated now. The next repetition is `interval` later.
     pub(crate) fn repeats_stops(&mut self, now: Timestamp, interval: Duration) -> bool {
         let due = self.stops_at <= now;
         if due {
@@ -115,38 +119,38 @@ impl Convergence {
         due
     }
 
-    /// Whether nothing waits to be decided, and nothing is on its way to the log.
+    /// Returns `true` if no target is queued or in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.queued.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Whether a look at everything goes on.
+    /// Returns `true` if a full pass is in progress.
     pub(crate) const fn is_sweeping(&self) -> bool {
         self.sweep.is_some()
     }
 
-    /// When some of everything is looked through next.
+    /// Returns the time of the next slice of a full pass.
     pub(crate) fn next_sweep(&self, now: Timestamp) -> Timestamp {
         if self.sweep.is_some() { now } else { self.sweep_at }
     }
 
-    /// When stops are said again next.
+    /// Returns the time at which stop orders are repeated next.
     pub(crate) const fn next_stops(&self) -> Timestamp {
         self.stops_at
     }
 
-    /// How much waits to be decided.
+    /// Returns the number of queued targets.
     pub(crate) fn queued(&self) -> usize {
         self.queued.len()
     }
 
-    /// How much is on its way to the log.
+    /// Returns the number of targets in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 }
 
-/// What has a timer that ran out.
+/// Returns the targets with an expired timer.
 pub(crate) fn timers(world: &World, times: Times<'_>) -> Vec<Due> {
     let all = world.due_times(times.latest()).into_iter();
     all.filter(|(at, due)| *at <= times.on(|| subject_of(world, due))).map(|(_, due)| due).collect()
@@ -161,7 +165,7 @@ fn subject_of(world: &World, due: &Due) -> Subject {
     }
 }
 
-/// What names a cell.
+/// Returns the targets that refer to a cell.
 pub(crate) fn of_cell(world: &World, cell: &CellId) -> Vec<Due> {
     let named: BTreeSet<Due> = world.on_cell(cell).map(due_of).collect();
     named.into_iter().collect()
@@ -174,7 +178,7 @@ fn due_of(work: &WorkRef) -> Due {
     }
 }
 
-/// What may have something due.
+/// An aggregate that convergence inspects.
 #[derive(Clone, Copy, Debug)]
 enum One<'a> {
     Process(&'a Process),
@@ -207,7 +211,7 @@ impl One<'_> {
     }
 }
 
-/// Everything, in one order, behind one of it.
+/// Iterates over all aggregates in a fixed order, starting behind a given one.
 fn all_behind<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<Item = One<'a>> {
     let (processes, tasks, periodics, parameterised) = match behind {
         None => (Some(None), Some(None), Some(None), Some(None)),
@@ -227,8 +231,10 @@ fn all_behind<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<It
         .chain(parameterised.map(One::Parameterised))
 }
 
-/// A part of the look at everything that is the safety net: what has something due of at most so many, and behind which of
-/// them it goes on; none: that was everything.
+/// Inspects at most `most` aggregates of a full pass, which is a safety net.
+///
+/// Returns those that have something due, and the one behind which the pass continues; `None` if the pass is
+/// complete.
 pub(crate) fn slice(
     world: &World,
     times: Times<'_>,
@@ -259,7 +265,7 @@ fn is_task_due(world: &World, known: &Task, now: Timestamp) -> bool {
     task::decide(Some(known), &task::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }
 
-/// Whether a dispatch of a parameterised task waits that need not wait any longer.
+/// Returns `true` if a parameterised task has a waiting dispatch that can be launched.
 fn is_freed(world: &World, known: &Parameterised) -> bool {
     let fewer = |guid: &ParameterisedGuid, most: u32| {
         let live = world.dispatched_of(guid).filter(|task| Task::is_live(task));
@@ -271,7 +277,7 @@ fn is_freed(world: &World, known: &Parameterised) -> bool {
         .is_ok_and(|events| !events.is_empty())
 }
 
-/// Whether a periodic task has something to launch.
+/// Returns `true` if a periodic task has something to launch.
 fn is_due(world: &World, known: &Periodic, now: Timestamp) -> bool {
     let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(Task::is_live);
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
@@ -316,7 +322,7 @@ mod tests {
         let now = now + Duration::from_secs(1);
         assert!(convergence.sweeps(now) == Some(None) && convergence.repeats_stops(now, INTERVAL));
         assert!(convergence.sweeps(now).is_none() && !convergence.repeats_stops(now, INTERVAL));
-        // What was begun goes on at once, and isn't begun again meanwhile.
+        // A pass that has started continues at once, and is not restarted before it is complete.
         let behind = Due::Process(ProcessGuid::new("web").unwrap());
         convergence.swept(Some(behind.clone()));
         convergence.sweep_by(now);

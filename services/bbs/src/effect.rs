@@ -1,4 +1,4 @@
-//! What a BBS wants done.
+//! Outputs of the BBS state machine.
 
 use std::sync::Arc;
 
@@ -14,100 +14,94 @@ use schemas::{Entry, Refusal};
 
 use crate::input::Query;
 
-/// What is to be done.
+/// An action that the caller of [`crate::Bbs::step`] must perform.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Append this to the journal.
+    /// Append an entry to the journal.
     Append {
-        /// On which subject.
         subject: Subject,
-        /// The position that its last entry must have.
+        /// Position that the subject's last entry must have.
         expected: Position,
-        /// The entry's id.
         entry: EntryId,
-        /// The entry.
+        /// The encoded entry.
         bytes: Bytes,
     },
     /// Read the subject's last entry from the journal's leader.
     ReadLast(Subject),
-    /// Answer somebody.
+    /// Reply to a client.
     Answer {
-        /// Whom.
+        /// Token of the request.
         requester: u64,
-        /// What.
         reply: Reply,
     },
-    /// Answer a query from this picture, with [`crate::answer`].
+    /// Answer a query from this World snapshot, with [`crate::answer`].
     Show {
-        /// Who asked.
+        /// Token of the request.
         requester: u64,
-        /// What.
         query: Query,
-        /// The World as it is now.
+        /// Snapshot of the current World.
         picture: Picture,
-        /// What the log doesn't hold.
+        /// Facts that are not in the log.
         observed: Box<Observed>,
     },
-    /// Tell a rep to stop containers.
+    /// Order a rep to stop containers.
     Stop(CellId, Stop),
-    /// Tell a rep to cancel tasks.
+    /// Order a rep to cancel tasks.
     Cancel(CellId, Stop),
-    /// Tell a rep to run a program for a client in a container.
+    /// Order a rep to run a program for a client in a container.
     Enter(CellId, Enter),
-    /// Ask a rep whether it is there.
+    /// Probe a rep: ask for a sign of life.
     Probe(CellId, RepOrder),
-    /// Tell a rep to evacuate its cell. What it answers is a sign of life.
+    /// Order a rep to evacuate its cell. The response counts as a sign of life.
     Evacuate(CellId, RepOrder),
-    /// Tell a rep that its cell is not to be evacuated after all. What it answers is a sign of life.
+    /// Order a rep to end the evacuation of its cell. The response counts as a sign of life.
     Uncordon(CellId, RepOrder),
-    /// Tell a rep that another one speaks for the cell.
+    /// Notify a rep that another rep acts for the cell.
     Dismiss(CellId, Dismiss),
-    /// Beat.
+    /// Publish a leader heartbeat.
     Beat(Beat),
     /// Post a completed task to its owner.
     Call {
-        /// Which task.
         task: TaskGuid,
-        /// In which life.
+        /// Epoch of the task.
         epoch: Epoch,
-        /// Of which domain.
+        /// Domain of the task.
         domain: Domain,
-        /// Where to: who performs this opens it, if it is sealed.
+        /// Callback URL. The receiver of this effect decrypts it if it is sealed.
         url: Secret,
-        /// What, as JSON.
+        /// Request body as JSON.
         body: String,
     },
-    /// What this leader has just folded counts: tell it to whoever listens.
+    /// Publish an entry that this leader has just folded to subscribers.
     Feed {
-        /// The cluster.
         cluster: ClusterId,
-        /// Where it stands.
+        /// Position of the entry.
         position: Position,
-        /// What it says.
         entry: Arc<Entry>,
     },
-    /// It leads from now on, or no longer.
+    /// This BBS has started (`true`) or stopped leading.
     Leading(bool),
-    /// Subscribe to commands, or don't: it leads, or would but for its appends, which fail, and refuses commands with the reason.
+    /// Subscribe to commands, or unsubscribe. A BBS is subscribed if it leads. An elected BBS whose appends
+    /// fail is subscribed too: it refuses commands with the reason.
     Listening(bool),
-    /// What the journal holds at a position does not count.
+    /// The message at a position is quarantined.
     SetAside(MalformedEntry),
-    /// Something that people should know.
+    /// Log a warning for operators.
     Warn(String),
-    /// It can't go on: the journal holds what this program doesn't understand. Nothing is lost. Once an operator has set
-    /// that aside, a new machine that knows it reads the journal from its beginning.
+    /// Stop: the journal holds an entry that this program does not understand. Nothing is lost. After an
+    /// operator has quarantined it, a new state machine that knows this reads the journal from the start.
     Halt(String),
 }
 
-/// An answer.
+/// A reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// To a client, an auctioneer or a candidate.
+    /// Reply to a client, an auctioneer or a candidate.
     Done(Result<Done, Refusal>),
-    /// To a rep.
+    /// Reply to a rep's reports.
     Reported(Result<Reported, Refusal>),
-    /// To a query, as JSON text of the answer.
+    /// Reply to a query, as JSON text.
     Rows(Result<String, Refusal>),
-    /// To a rep's query.
+    /// Reply to a rep's query for records.
     Records(RecordsAnswer),
 }

@@ -1,4 +1,4 @@
-//! What comes to a BBS.
+//! Inputs of the BBS state machine.
 
 use bytes::Bytes;
 use schemas::container::Epoch;
@@ -11,194 +11,185 @@ use schemas::subject::{Position, Subject};
 use schemas::task::Called;
 use schemas::{Timestamp, cell, cluster};
 
-/// What happens to a BBS.
+/// An event that the BBS reacts to.
 #[derive(Debug)]
 pub enum Input {
-    /// The follower delivered an entry.
+    /// The follower delivered a message of the journal.
     Recorded {
-        /// Where it stands.
+        /// Position of the message.
         position: Position,
-        /// On which subject.
+        /// Subject as text.
         subject: String,
-        /// Its id, if the message carries one.
+        /// Entry id; `None` if the message carries none.
         entry: Option<EntryId>,
-        /// As it is stored.
+        /// The message as stored.
         bytes: Bytes,
     },
     /// The follower has reached the journal's end for the first time.
     CaughtUp,
-    /// The journal did not take an entry, or did not say.
+    /// The journal did not store an entry, or its outcome is unknown.
     NotAppended {
-        /// On which subject.
         subject: Subject,
-        /// Which entry.
+        /// Id of the entry.
         entry: EntryId,
-        /// Why.
         why: NotAppended,
     },
-    /// A check of the stream that holds the log.
+    /// Result of a check of the stream that holds the log.
     Checked(Result<Option<LogRow>, LogUnread>),
-    /// The subject's last entry, read from the journal's leader.
+    /// The subject's last entry, as read from the journal's leader.
     Last {
-        /// Which subject.
         subject: Subject,
-        /// Where its last entry stands, and its id. An error: it could not be read.
+        /// Position and id of the last entry, `Ok(None)` if the subject is empty, or the error of the read.
         last: Result<Option<(Position, Option<EntryId>)>, String>,
     },
-    /// Somebody asks for a change.
+    /// A request for a change.
     Asked {
-        /// Names the requester in the answer.
+        /// Token that the reply names.
         requester: u64,
-        /// What is asked.
+        /// Content of the request.
         ask: Ask,
     },
-    /// Somebody asks what is true.
+    /// A query.
     Queried {
-        /// Names the requester in the answer.
+        /// Token that the reply names.
         requester: u64,
-        /// The position that the answer must stand at.
+        /// Minimum position of the World that the query is answered from.
         at_least: Option<Position>,
-        /// What is asked.
+        /// Content of the query.
         query: Query,
     },
-    /// A cell lives.
+    /// A heartbeat of a rep.
     Heartbeat(Heartbeat),
-    /// What a probe found.
+    /// Result of a probe.
     Probed {
-        /// Which cell.
+        /// The probed cell.
         cell: CellId,
-        /// Its answer; none: silence.
+        /// The rep's response; `None` if it did not respond.
         answer: Option<Heartbeat>,
     },
-    /// A BBS beats.
+    /// A heartbeat of a leading BBS.
     Beat(Beat),
-    /// A BBS or an auctioneer is there, maybe this BBS itself.
+    /// A sign of life of a BBS or an auctioneer, possibly of this BBS itself.
     Alive(Alive),
-    /// The NATS server sent its time, which would be this now.
+    /// Time of the NATS server's clock, extrapolated to now.
     ServerClock(Timestamp),
-    /// The clock of this BBS was set by so many nanoseconds, forward or back.
+    /// The clock of this BBS was set forward (positive) or back, by this many nanoseconds.
     ClockStepped(i64),
-    /// What came of a completion callback.
+    /// Result of a completion callback.
     Called {
-        /// Of which task.
         task: TaskGuid,
-        /// In which life.
+        /// Epoch of the task.
         epoch: Epoch,
-        /// What came of it.
+        /// Outcome of the call.
         called: Called,
     },
-    /// The bus is lost: nobody can be heard, so nobody is silent.
+    /// The bus connection is lost. Nothing can be received, so no cell counts as silent.
     Disconnected,
-    /// The bus is back.
+    /// The bus connection is restored.
     Reconnected,
-    /// Nothing else waits: decide what is gathered.
+    /// No other input is pending: decide the queued commands.
     Turn,
-    /// The alarm went off.
+    /// The time of [`crate::Bbs::alarm`] has come.
     Tick,
 }
 
-/// A check of the stream that failed.
+/// A failed check of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogUnread {
-    /// The reason.
+    /// Reason of the failure.
     pub why: String,
-    /// `true` if the server says that the stream does not exist.
+    /// `true` if the server reports that the stream does not exist.
     pub absent: bool,
 }
 
-/// Why an entry was not taken.
+/// Reason for which an entry was not appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
-    /// The subject moved on.
+    /// Another entry follows the expected position of the subject.
     Conflict,
     /// The outcome is unknown.
     Unknown {
-        /// The reason.
+        /// Reason of the failure.
         why: String,
-        /// `true` if a server stated the reason; `false` if nobody answered.
+        /// `true` if a server stated the reason; `false` if no server responded.
         stated: bool,
     },
     /// The journal stored nothing, for a reason that may pass.
     NotStored(String),
-    /// The journal will never take it.
+    /// The journal will never accept the entry.
     Refused(String),
 }
 
-/// What can be asked of a BBS that changes something.
+/// A request for a change.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// By a client of a domain.
+    /// A command of a client in a domain.
     Client {
-        /// Its domain, proved by the subject.
+        /// Domain of the client, proved by the subject.
         domain: Domain,
-        /// Its name, proved by the subject.
+        /// Name of the client, proved by the subject.
         client: ClientName,
-        /// What is around the command.
+        /// Metadata of the command.
         envelope: Envelope,
-        /// The command.
         command: ClientCommand,
     },
-    /// By a rep.
+    /// Reports of a rep.
     Cell {
-        /// Its cell, proved by the subject.
+        /// Cell of the rep, proved by the subject.
         cell: CellId,
-        /// What it reports.
         reports: Reports,
     },
-    /// By an auctioneer.
+    /// Outcomes of an auctioneer.
     Outcomes(Outcomes),
-    /// By a candidate for auctioneer.
+    /// Candidacy for auctioneer.
     Lead(Lead),
-    /// By an operator: a command that concerns the whole cluster.
+    /// An operator's command that concerns the whole cluster.
     Cluster {
-        /// Its name, proved by the subject.
+        /// Name of the operator, proved by the subject.
         client: ClientName,
-        /// What is around the command.
+        /// Metadata of the command.
         envelope: Envelope,
-        /// The command.
         command: cluster::Command,
     },
-    /// By an operator of the cluster: changes quotas of a domain.
+    /// A cluster operator's change of the quotas of a domain.
     Limit {
-        /// Its name, proved by the subject.
+        /// Name of the operator, proved by the subject.
         client: ClientName,
-        /// What is around the command.
+        /// Metadata of the command.
         envelope: Envelope,
         /// The changes.
         order: LimitDomain,
     },
-    /// By a rep that starts: whether it may speak for its cell.
+    /// Request of a starting rep to act for its cell.
     Attach {
-        /// Its cell, proved by the subject.
+        /// Cell of the rep, proved by the subject.
         cell: CellId,
-        /// Who it is.
+        /// Identity of the rep.
         attach: Attach,
     },
-    /// By a rep whose evacuation is over.
+    /// Notification of a rep that its evacuation is complete.
     Leave {
-        /// Its cell, proved by the subject.
+        /// Cell of the rep, proved by the subject.
         cell: CellId,
-        /// Who it is.
+        /// Identity of the rep.
         leave: Leave,
     },
-    /// By an operator of the cluster.
+    /// A cluster operator's command for a cell.
     Operator {
-        /// Its name, proved by the subject.
+        /// Name of the operator, proved by the subject.
         client: ClientName,
-        /// What is around the command.
+        /// Metadata of the command.
         envelope: Envelope,
-        /// The cell.
         cell: CellId,
-        /// The command.
         command: cell::Command,
     },
 }
 
-/// What can be asked of a BBS that changes nothing.
+/// A query, which changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// Rows.
+    /// A query for rows.
     Rows(projections::Query),
-    /// The records that a rep needs.
+    /// A rep's query for the records that it needs.
     Records(Records),
 }

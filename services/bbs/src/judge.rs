@@ -1,5 +1,5 @@
-//! Judging a batch: each command against the World and what the batch decided before it, on a scratch copy. Deciding
-//! never changes the World.
+//! Judging of a batch: each command is decided against the World and the earlier decisions of the batch, on a
+//! scratch copy. Deciding never changes the World.
 
 mod launches;
 mod preemption;
@@ -33,14 +33,14 @@ pub(crate) use self::quotas::Growth;
 use crate::command::{AggregateCommand, QueuedCommand, Verdict};
 use crate::timelines::Times;
 
-/// A batch while it is judged.
+/// A batch that is being judged.
 pub(crate) struct Batch<'a> {
     world: &'a World,
     ids: &'a mut Ids,
     times: Times<'a>,
     /// Time of decisions on the subject of the batch.
     now: Timestamp,
-    /// Time that never goes back, by which commands wait.
+    /// Steady time, which never goes back. The patience of commands is measured by it.
     steady: Timestamp,
     at: Timestamp,
     processes: BTreeMap<ProcessGuid, Process>,
@@ -50,32 +50,34 @@ pub(crate) struct Batch<'a> {
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
     limited: BTreeMap<Domain, Limited>,
-    /// Growth of domains by the clients' commands of this batch.
+    /// Growth of domains through the clients' commands of this batch.
     growth: Growth,
-    /// Growth of domains by entries in flight, which the World does not hold yet.
+    /// Growth of domains through entries in flight, which the World does not include yet.
     flying: &'a Growth,
-    /// The cluster, if a decision of the batch changed it.
+    /// The cluster as changed by the batch; `None` if unchanged.
     cluster: Option<cluster::Cluster>,
-    /// The last version on a subject that holds one aggregate: a domain, a cell, the cluster.
+    /// Last version on a subject with a single aggregate: a domain, a cell, the cluster.
     only: u64,
     decisions: Vec<Decision>,
     json: Vec<u8>,
 }
 
-/// What judging a batch yields.
+/// Result of judging a batch.
 pub(crate) struct Judged {
-    /// What was judged, in its order, and what each is answered once that is settled.
+    /// Judged commands in order, each with its verdict. The verdicts are sent once the entry is settled.
     pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
-    /// What is to be judged again in the next batch, before all others: more of it may be due.
+    /// Command to judge again first in the next batch, because it may have more things due.
     pub(crate) again: Option<QueuedCommand>,
-    /// The entry to append, and its bytes; none: every command is answered from what is true.
+    /// The entry to append, and its encoding; `None` if no command changes anything.
     pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
-    /// Growth of domains by the entry.
+    /// Growth of domains through the entry.
     pub(crate) growth: Growth,
 }
 
-/// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full. `steady` is time that never
-/// goes back: commands wait by it. `flying` is the growth of domains by entries in flight.
+/// Judges the commands that `next` returns, until the entry is full or there are no more.
+///
+/// `end` is the end of `subject`, and `flying` the growth of domains through entries in flight. `steady` is
+/// the steady time, by which the patience of commands is measured.
 pub(crate) fn judge<'a>(
     world: &'a World,
     ids: &'a mut Ids,
@@ -110,7 +112,7 @@ pub(crate) fn judge<'a>(
     while !batch.is_full() && decided.len() < limits::BATCH {
         let Some(queued) = next() else { break };
         let verdict = batch.take(&queued);
-        // Then the batch is over.
+        // A full batch ends here, and the command may have more things due.
         again = (batch.is_full() && queued.converges_several()).then(|| queued.clone());
         decided.push((queued, verdict));
     }
@@ -119,10 +121,10 @@ pub(crate) fn judge<'a>(
     Judged { decided, again, entry, growth }
 }
 
-/// Whether an auctioneer leads in a term, as far as this BBS knows the log.
+/// Checks that an auctioneer leads in a term, according to the log that this BBS has read.
 ///
 /// # Errors
-/// `StaleTerm` if it doesn't; `Unavailable` if the log is not known so far.
+/// `StaleTerm` if it does not lead; `Unavailable` if this BBS has not read the log up to that term.
 pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Result<(), Refusal> {
     let leader = world.cluster().and_then(|cluster| cluster.auctioneer.as_ref());
     if leader.is_none_or(|leader| leader.term < term) {
@@ -136,15 +138,16 @@ pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Resu
 }
 
 impl Batch<'_> {
-    /// Judges one command; if it changes something, or has to be remembered, it becomes a decision.
+    /// Judges one command. It becomes a decision if it changes something, or if its request id must be
+    /// remembered.
     fn take(&mut self, queued: &QueuedCommand) -> Verdict {
         self.check_domain(queued)?;
         self.check_term(queued)?;
-        // What was carried out in time is answered so, however late it is asked again.
+        // A request that was already carried out gets the same answer, even after its patience has ended.
         if let Some(version) = self.remembered(queued)? {
             return Ok(version);
         }
-        // So is what was dispatched with the same key.
+        // So does a dispatch with a key that was used before.
         let dispatched = self.dispatched(&queued.command)?;
         if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
             return Ok(version);
@@ -169,7 +172,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Makes a decision of events, and one of each task that they launch: all of them or none.
+    /// Adds a decision for events, and one for each task that they launch. Adds all of them or none.
     fn record(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Verdict {
         let launches = self.launches(&queued.command, &events);
         let decision = self.decision(queued, events);
@@ -193,7 +196,7 @@ impl Batch<'_> {
         Ok(version)
     }
 
-    /// Refuses a command that waited for the whole of its patience.
+    /// Refuses a command that has waited longer than its patience.
     fn check_patience(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Some(patience) = queued.envelope.patience_ms.map(Duration::from_millis) else { return Ok(()) };
         let waited = self.steady.since(queued.received);
@@ -210,7 +213,7 @@ impl Batch<'_> {
         self.json.len() >= limits::ENTRY_BYTES / 2
     }
 
-    /// A client changes only what is in the domain that its subject proves.
+    /// Refuses a client's command for an aggregate outside of the domain that its subject proves.
     fn check_domain(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Actor::Client { domain, .. } = &queued.actor else { return Ok(()) };
         let stored = match &queued.command {
@@ -246,7 +249,8 @@ impl Batch<'_> {
         Err(Refusal::new(Code::Forbidden, why))
     }
 
-    /// What an auctioneer said counts only while it leads: another one may have been elected while it waited.
+    /// Refuses a command of an auctioneer that no longer leads. Another one may have been elected while the
+    /// command waited.
     fn check_term(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         match (&queued.actor, queued.term) {
             (Actor::Auctioneer(id), Some(term)) => check_auctioneer(self.world, id, term),
@@ -261,7 +265,7 @@ impl Batch<'_> {
         }
     }
 
-    /// The version that the same request made, if it was carried out already.
+    /// Returns the version that the same request produced earlier; `None` if it was not carried out yet.
     fn remembered(&self, queued: &QueuedCommand) -> Result<Option<u64>, Refusal> {
         let Some(id) = queued.envelope.request_id.clone() else { return Ok(None) };
         let requests = match &queued.command {
@@ -292,7 +296,8 @@ impl Batch<'_> {
         self.domains.get(domain).or_else(|| self.world.domain(domain))
     }
 
-    /// Whether a domain is fresh. The log may be ahead of the clocks on its subject, or on that of the batch.
+    /// Returns `true` if a domain is fresh. Accounts for the log being ahead of the clocks, on the domain's
+    /// subject or on that of the batch.
     fn is_fresh(&self, domain: &Domain) -> bool {
         let lead = self.now.since(self.times.of_clocks());
         let now = self.at - lead + self.times.ahead(|| Subject::Domain(domain.clone()));
@@ -429,7 +434,7 @@ impl Batch<'_> {
         }
     }
 
-    /// What brought a decision about; none: it begins a chain.
+    /// Returns the cause of a decision; `None` if the decision starts a chain.
     fn cause(&self, command: &AggregateCommand, events: &[Event]) -> Option<Cause> {
         if let Some(eviction) = command.eviction() {
             return self.preempts(&eviction.preemptor).ok();
@@ -464,7 +469,7 @@ impl Batch<'_> {
         }
     }
 
-    /// The aggregate as the decision names it: a desire opens the epoch that it names.
+    /// Returns the aggregate that the decision names. A desire opens a new epoch.
     fn aggregate(&self, command: &AggregateCommand, events: &[Event]) -> Aggregate {
         match command {
             AggregateCommand::Process(guid, command) => {
@@ -573,7 +578,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Lays a decision over the World for the rest of the batch.
+    /// Applies a decision to the scratch copy for the rest of the batch.
     fn evolve(&mut self, decision: &Decision) {
         let stamp: Stamp = decision.stamp();
         match &decision.aggregate {
@@ -637,7 +642,7 @@ impl Batch<'_> {
     }
 }
 
-/// A decision as the entry holds it.
+/// Encodes a decision for the entry.
 fn json_of(decision: &Decision) -> Result<Vec<u8>, Refusal> {
     let json = serde_json::to_vec(decision).unwrap_or_default();
     if json.is_empty() || json.len() > limits::DECISION_BYTES {
@@ -651,7 +656,7 @@ fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {
     of_cell.into_iter().map(Event::Cell).collect()
 }
 
-/// Only for a decision that the machines never make: one about a process that nobody ever named.
+/// Returns a placeholder domain for a decision about an unknown guid, which the state machines never make.
 fn unknown_domain() -> Domain {
     Domain::new("unknown").expect("a name of letters")
 }

@@ -1,4 +1,4 @@
-//! Whether this BBS leads: what the log says of it, unless the journal stands still for it.
+//! Leadership of this BBS: whether the log names it as leader, and whether it can make progress.
 
 use std::time::Duration;
 
@@ -8,37 +8,38 @@ use schemas::cluster::Leader;
 use schemas::message::Beat;
 use schemas::names::ServiceId;
 
-/// A leader whose follower tells it nothing for so long, while what it decided is on its way, gives way. It is longer
-/// than the journal is away when it changes its own leader (4 to 9 s).
+/// Time without delivery from the follower, while its decisions are in flight, after which a leader gives
+/// way. Longer than the journal is unavailable while it changes its own leader (4 to 9 s).
 const STANDSTILL: Duration = Duration::from_secs(10);
 
-/// Time for which a BBS whose clock is off leaves the lead to another one. If none has taken it by then, it leads itself.
+/// Time for which a BBS whose clock is off leaves the lead to another one. If none has taken it after that,
+/// it leads itself.
 const YIELD: Duration = Duration::from_secs(10);
 /// Interval between two such attempts.
 const YIELD_INTERVAL: Duration = Duration::from_mins(5);
 
-/// State of this BBS that decides whether it leads.
+/// Inputs for the decision whether this BBS leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Whether the log is known.
+    /// `true` if the follower has reached the end of the log.
     pub(crate) caught_up: bool,
-    /// Whether entries of this BBS are on their way to the log.
+    /// `true` if entries of this BBS are in flight.
     pub(crate) in_flight: bool,
-    /// Whether its clock is off, and another BBS whose clock is right is alive.
+    /// `true` if its clock is off and another BBS whose clock is correct is alive.
     pub(crate) should_yield: bool,
 }
 
-/// This BBS's part in the election of the one that decides.
+/// Role of this BBS in the election of the leading BBS.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
     election: Election,
     may_lead: bool,
     leads: bool,
-    /// When the follower told something last, or nothing was waited for.
+    /// Time of the last delivery, or the last time at which none was expected.
     progress_at: Timestamp,
-    /// Whether the journal is known to stand further than the follower has told.
+    /// `true` if the journal is known to be ahead of the follower.
     is_behind: bool,
-    /// When it last began to leave the lead to another BBS.
+    /// Start of the last period in which it left the lead to another BBS.
     yields_since: Option<Timestamp>,
 }
 
@@ -55,48 +56,49 @@ impl Leadership {
         }
     }
 
-    /// Whether this BBS decides.
+    /// Returns `true` if this BBS leads.
     pub(crate) const fn leads(&self) -> bool {
         self.leads
     }
 
-    /// Returns `true` if the log names this BBS as the leader, even if nothing comes of what it decides.
+    /// Returns `true` if the log names this BBS as the leader, even if it makes no progress.
     pub(crate) fn is_elected(&self) -> bool {
         self.election.leads()
     }
 
-    /// The highest term that the log names.
+    /// Returns the highest term in the log.
     pub(crate) const fn term(&self) -> u64 {
         self.election.term()
     }
 
-    /// The same, that has listened to beats before.
+    /// Replaces the election with one that has received leader heartbeats before.
     pub(crate) fn listened(self, election: Election) -> Self {
         Self { election, ..self }
     }
 
-    /// It is there, and listens.
+    /// Records that this BBS is running and receives leader heartbeats.
     pub(crate) fn look(&mut self, now: Timestamp) {
         self.election.look(now);
     }
 
-    /// A BBS beat.
+    /// Handles a leader heartbeat.
     pub(crate) fn heard(&mut self, beat: &Beat, now: Timestamp) {
         self.election.heard(beat, now);
     }
 
-    /// The follower told something.
+    /// Records a delivery by the follower.
     pub(crate) const fn delivered(&mut self, now: Timestamp) {
         self.progress_at = now;
         self.is_behind = false;
     }
 
-    /// The journal stands further than the follower has told.
+    /// Records that the journal is ahead of the follower.
     pub(crate) const fn fell_behind(&mut self) {
         self.is_behind = true;
     }
 
-    /// Follows what the log says, once that is known. Answers whether it leads from now on, or no longer, if that changes.
+    /// Follows the leader in the log, once the log is caught up. Returns the new value of
+    /// [`Leadership::leads`] if it changed.
     pub(crate) fn follow(&mut self, leader: &Leader, state: State, now: Timestamp) -> Option<bool> {
         let State { caught_up, in_flight, should_yield } = state;
         self.election.follow(Some(leader), now);
@@ -106,7 +108,8 @@ impl Leadership {
         (leads != std::mem::replace(&mut self.leads, leads)).then_some(leads)
     }
 
-    /// Whether nothing comes of what it decides. Others may still be able to: it does not beat, so that they try.
+    /// Returns `true` if its decisions do not reach the log. Other BBSs may still succeed, so it then
+    /// publishes no heartbeat, and they campaign.
     fn stands_still(&mut self, in_flight: bool, now: Timestamp) -> bool {
         if !self.is_behind && !in_flight {
             self.progress_at = now;
@@ -114,7 +117,8 @@ impl Leadership {
         now.since(self.progress_at) >= STANDSTILL
     }
 
-    /// Whether it leaves the lead to another BBS now, as it should: for a while, in case that one can't take it.
+    /// Returns `true` if it leaves the lead to another BBS now. It does so only for [`YIELD`], in case no
+    /// other BBS can take the lead.
     fn yields(&mut self, should_yield: bool, now: Timestamp) -> bool {
         if !should_yield {
             return false;
@@ -124,7 +128,7 @@ impl Leadership {
         now.since(began) < YIELD
     }
 
-    /// What the election asks of this BBS now. Beats are for a BBS that decides.
+    /// Returns the action that the election requires now. Only a BBS that leads publishes heartbeats.
     pub(crate) fn duty(&mut self, should_yield: bool, now: Timestamp) -> Duty {
         match self.election.duty(now) {
             Duty::Campaign(_) if !self.may_lead || self.yields(should_yield, now) => Duty::None,
@@ -133,7 +137,7 @@ impl Leadership {
         }
     }
 
-    /// When the election next asks something.
+    /// Returns the time of the next action of the election.
     pub(crate) fn next_due(&self) -> Timestamp {
         self.election.next_due()
     }
@@ -168,7 +172,7 @@ mod tests {
         assert_eq!(follow(true, 301), (None, true));
         assert_eq!(follow(true, 302), (Some(false), false), "it tries again");
         assert_eq!(follow(false, 303), (Some(true), true), "its clock is right");
-        // Nor does it campaign against a BBS whose clock is right.
+        // Nor does this BBS campaign against one whose clock is correct.
         let other = Leader { id: ServiceId::new("b2").unwrap(), term: 2, since: at(0) };
         let campaigns = |should_yield| {
             let mut leadership = Leadership::new(ServiceId::new("b1").unwrap(), true);
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!(leadership.follow(&leader, state(true, false), last), Some(true));
         leadership.fell_behind();
         assert_eq!(leadership.follow(&leader, state(true, false), last + STANDSTILL), Some(false));
-        // It hears of the log again, and nothing more is known to be there.
+        // The follower delivers again, and the journal is not known to be ahead.
         let again = last + STANDSTILL;
         leadership.delivered(again);
         assert_eq!(leadership.follow(&leader, state(true, false), again), Some(true));

@@ -1,5 +1,8 @@
-//! Which evaluations the auctioneer says that it has. One that it no longer speaks of, or that a later term speaks of
-//! without its having been answered, is given out again: whoever had it is gone, or stuck.
+//! Leases: the evaluations that the auctioneer reports to be working on.
+//!
+//! If the auctioneer stops renewing a lease, it has lost the evaluation or is stuck. If a later term leases
+//! the same delivery that an earlier term never answered, it was lost as well. In both cases the evaluation
+//! is delivered again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,10 +11,10 @@ use schemas::Timestamp;
 use schemas::message::{Lease, Leased};
 use schemas::names::EvaluationId;
 
-/// An auctioneer that speaks of an evaluation no more has lost it after this long.
+/// Time without renewal after which the evaluation counts as lost.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-/// The evaluations that the auctioneer has.
+/// Current leases by evaluation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
     held: BTreeMap<EvaluationId, Held>,
@@ -22,28 +25,29 @@ pub(crate) struct Leases {
 struct Held {
     of: Leased,
     delivery: u32,
-    /// The term of the auctioneer that has it.
+    /// Term of the auctioneer that holds the lease.
     term: u64,
     ends_at: Timestamp,
 }
 
 impl Leases {
-    /// How many there are.
+    /// Returns the number of leases.
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// When the first of them ends.
+    /// Returns the time at which the first lease ends.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Another BBS leads.
+    /// Drops all leases, because another BBS leads.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// An auctioneer says that it has this. Answers whether an earlier term had the same delivery and never answered it.
+    /// Records or renews a lease. Returns `true` if an earlier term held the same delivery and never answered
+    /// it.
     pub(crate) fn said(&mut self, lease: &Lease, term: u64, now: Timestamp) -> bool {
         let before = self.settled(lease.evaluation);
         let was_lost = before.is_some_and(|held| held.delivery == lease.delivery && held.term < term);
@@ -56,7 +60,7 @@ impl Leases {
         was_lost
     }
 
-    /// An evaluation is settled, or delivered again.
+    /// Drops the lease of an evaluation that is settled or delivered again.
     pub(crate) fn settle(&mut self, id: EvaluationId) {
         self.settled(id);
     }
@@ -67,7 +71,7 @@ impl Leases {
         Some(held)
     }
 
-    /// Takes out what was not spoken of for too long.
+    /// Removes and returns the leases that were not renewed in time.
     pub(crate) fn take_ended(&mut self, now: Timestamp) -> Vec<Lease> {
         let mut ended = vec![];
         while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {

@@ -1,20 +1,21 @@
-//! The BBS: the machine that decides.
+//! The BBS: the state machine that makes all decisions.
 //!
-//! [`Bbs::step`] takes one input and says what is to be done; it waits for nothing, reads no clock, draws no chance.
+//! [`Bbs::step`] takes one input and returns the actions to perform. It does not wait, read a clock or draw
+//! random numbers.
 //!
 //! ```text
-//! asked ──▶ shard queue ──▶ decide on the World, on a scratch copy ──▶ append (compare-and-set)
-//!                                                                          │
-//! answer ◀── World.fold ◀────────────── what the follower delivers ◀───────┘
+//! request ──▶ shard queue ──▶ decide on a scratch copy of the World ──▶ append (compare-and-set)
+//!                                                                           │
+//! reply ◀── World.fold ◀─────────────── delivery by the follower ◀──────────┘
 //! ```
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `input`, `effect` | what comes in, what goes out |
-//! | `machine` | the one `step`, which composes the duties |
+//! | `input`, `effect` | inputs and outputs |
+//! | `machine` | `step`, which composes the duties |
 //! | `command` | a command for one aggregate, on its way to its entry |
-//! | `judge` | a batch of commands against the World and what the batch decided so far |
-//! | [`queue`] | what waits in a shard: actors take turns |
+//! | `judge` | judging of a batch of commands against the World and the earlier decisions of the batch |
+//! | [`queue`] | fair queues: actors take turns |
 //! | `log`, `shards`, `appends`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, `clocks`, `timelines`, [`callbacks`], `convergence` | the duties, one type each |
 
 mod appends;

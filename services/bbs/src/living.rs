@@ -1,8 +1,8 @@
-//! Who beats now: BBSs and auctioneers, leaders and standbys, as this BBS hears them. It is shown, and nothing is decided
-//! by it.
+//! BBSs and auctioneers that are alive, leaders and standbys, according to their signs of life. The result is
+//! only displayed; no decision depends on it.
 //!
-//! Anybody on a bus without permissions can beat under any id. So there is a limit for each role, those that beat already
-//! are never pushed out by new ones, and who leads by the log always has a place.
+//! On a bus without permissions any client can send signs of life under any id. So the number of services per
+//! role is limited. New services never displace existing ones, and the leader in the log always has a slot.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,18 @@ use schemas::names::ServiceId;
 use schemas::query::{AppendTrouble, ClocksRow, ServiceRow, Services};
 use schemas::{Position, Timestamp};
 
-/// Who didn't beat for so long is not alive any more: three beats are missing.
+/// Time without a sign of life after which a service counts as gone: three are missing.
 const EXPIRES: Duration = Duration::from_secs(6);
-/// Who hears its own beats for so long has heard everybody who beats.
+/// Time for which this BBS must receive its own signs of life before it is certain to have received those of
+/// all other services.
 const LISTENS: Duration = ALIVE_EVERY.saturating_add(Duration::from_secs(1));
 
-/// Who beats.
+/// Signs of life of all services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Living {
     others: BTreeMap<(Role, ServiceId), Heard>,
-    /// Since when this BBS hears its own beats without a gap, and when it heard the last: what proves that it would
-    /// hear others.
+    /// Start of the period in which this BBS has received its own signs of life without a gap, and the time
+    /// of the last one. It proves that this BBS would receive those of other services.
     listens: Option<(Timestamp, Timestamp)>,
 }
 
@@ -38,22 +39,22 @@ struct Heard {
     last: Timestamp,
 }
 
-/// This BBS itself, as it shows itself.
+/// This BBS itself, as displayed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Me<'a> {
-    /// Its id.
     pub(crate) id: &'a ServiceId,
-    /// Its program.
     pub(crate) program: &'a Program,
-    /// Where it stands.
+    /// Position, term and leadership.
     pub(crate) standing: Standing,
-    /// Its trouble with appending, if any.
+    /// Trouble with appends; `None` if they are healthy.
     pub(crate) append_trouble: Option<&'a AppendTrouble>,
 }
 
 impl Living {
-    /// Takes a beat. This BBS stands `here`; `leader` is who leads in the role of who beats, as the log says. Returns `true` if
-    /// the beat is of another service and there is room for that.
+    /// Records a sign of life. `here` is the position of this BBS, and `leader` the leader of the sender's
+    /// role in the log.
+    ///
+    /// Returns `true` if the sender is another service and has a slot.
     pub(crate) fn heard(
         &mut self,
         alive: Alive,
@@ -89,7 +90,8 @@ impl Living {
         true
     }
 
-    /// Whether there is room for one more of a role; for who leads there always is.
+    /// Returns `true` if there is a slot for another service of a role. A leader displaces the newest service
+    /// if necessary.
     fn make_room(&mut self, role: Role, leads: bool) -> bool {
         let same = || self.others.iter().filter(|((of, _), _)| *of == role);
         if same().count() < SERVICES_SHOWN {
@@ -102,13 +104,15 @@ impl Living {
         leads
     }
 
-    /// The newest position that anybody knows.
+    /// Returns the newest position that any service has reported.
     fn newest(&self, here: Position) -> Position {
         self.others.values().map(|heard| heard.standing.position).fold(here, Position::max)
     }
 
-    /// Who beats now, with this BBS among them. A leader that is dead or cut off may say that it leads when the log names
-    /// another already: `leader` says who that is.
+    /// Returns the services that are alive, including this BBS.
+    ///
+    /// A leader that was replaced while disconnected may still claim to lead. `leader` returns the leader of
+    /// a role in the log, which overrides such claims.
     pub(crate) fn services<'a>(
         &self,
         me: Me<'_>,
@@ -240,7 +244,7 @@ mod tests {
             assert!(!scene.shown(now).complete);
         }
         assert!(scene.shown(3_000).complete);
-        // It stood still, or was cut off, and has to listen anew.
+        // There was a gap, so the listening period starts again.
         assert!(!scene.shown(8_000).complete);
         scene.hears(beat(Role::Bbs, "me", 100, true), None, 8_000);
         assert!(!scene.shown(8_100).complete);

@@ -1,4 +1,4 @@
-//! What the follower delivered: the World, and where the journal holds no entry.
+//! The log as delivered by the follower: the World, and quarantined entries.
 
 use std::sync::Arc;
 
@@ -9,75 +9,74 @@ use schemas::Entry;
 use schemas::query::{MalformedEntries, MalformedEntry};
 use schemas::{Position, Subject};
 
-/// The log as far as this BBS has folded it.
+/// The log up to the position that this BBS has folded.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     reader: Reader,
     world: World,
     caught_up: bool,
-    /// The last picture that was taken: of one position there is one.
+    /// Cached snapshot. It is reused while the World stays at the same position.
     picture: Option<Picture>,
 }
 
-/// What the journal holds at a position.
+/// Content of the journal at a position.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// An entry.
     Entry(Arc<Entry>),
-    /// No entry: it counts as one in which nothing is decided.
+    /// A quarantined entry. It is folded as an entry without decisions.
     SetAside(MalformedEntry),
-    /// What this program doesn't understand, and why: it must not go on.
+    /// An entry that this program does not understand, with the reason. The BBS must stop.
     Unknown(String),
 }
 
 impl Log {
-    /// The log as far as a reader has read it and a World was folded of it.
+    /// Returns a log from a reader and the World that was folded up to the same position.
     pub(crate) const fn starting(reader: Reader, world: World) -> Self {
         Self { reader, world, caught_up: false, picture: None }
     }
 
-    /// What read it, and what is true, for who goes on without it.
+    /// Returns the reader and the World.
     pub(crate) fn into_parts(self) -> (Reader, World) {
         (self.reader, self.world)
     }
 
-    /// What reads it.
+    /// Returns the reader of the log.
     pub(crate) const fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// Where a subject ends.
+    /// Returns the end of a subject.
     pub(crate) fn end(&self, subject: &Subject) -> End {
         self.reader.end(subject)
     }
 
-    /// Of how many subjects it is known where they end.
+    /// Returns the number of subjects with a known end.
     pub(crate) fn ends(&self) -> usize {
         self.reader.ends().len()
     }
 
-    /// What is true, as far as the follower told.
+    /// Returns the World up to the last delivered entry.
     pub(crate) const fn world(&self) -> &World {
         &self.world
     }
 
-    /// Whether the follower has reached the journal's end once.
+    /// Returns `true` if the follower has reached the journal's end once.
     pub(crate) const fn is_caught_up(&self) -> bool {
         self.caught_up
     }
 
-    /// The follower has reached the journal's end.
+    /// Records that the follower has reached the journal's end.
     pub(crate) const fn catch_up(&mut self) {
         self.caught_up = true;
     }
 
-    /// Where the journal holds no entry.
+    /// Returns the quarantined entries.
     pub(crate) const fn set_aside(&self) -> &MalformedEntries {
         self.reader.set_aside()
     }
 
-    /// Reads what the journal holds at a position. `own`: the entry that this BBS wrote with these bytes, which need not
-    /// be decoded.
+    /// Decodes the message at a position. `own` is the entry with these bytes if this BBS wrote it; it need
+    /// not be decoded.
     pub(crate) fn read(
         &mut self,
         position: Position,
@@ -98,7 +97,7 @@ impl Log {
         }
     }
 
-    /// Folds an entry; none: the journal holds no entry there. Answers what it changed.
+    /// Folds an entry, or nothing for a quarantined one (`None`). Returns the changes.
     pub(crate) fn fold(&mut self, position: Position, entry: Option<&Entry>) -> Vec<Change> {
         match entry {
             Some(entry) => self.world.fold(position, entry),
@@ -106,7 +105,7 @@ impl Log {
         }
     }
 
-    /// The World as it is now, for whoever answers queries.
+    /// Returns a snapshot of the current World.
     pub(crate) fn picture(&mut self) -> Picture {
         let here = self.world.position();
         let known = self.picture.take().filter(|picture| picture.position() == here);

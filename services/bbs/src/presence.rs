@@ -1,8 +1,9 @@
-//! Who is there: cells by their heartbeats (docs/model.md, "Cells").
+//! Presence of cells, detected by their heartbeats (docs/model.md, "Cells").
 //!
 //! A cell is lost after 15 s of silence and one unanswered probe. Time in which the BBS itself was paused,
-//! disconnected or not leading counts for no cell. If more than half of the cells, and at least two, fall silent
-//! together, that is probably the network: it is believed only after another minute.
+//! disconnected or not leading does not count as silence. If more than half of the cells, and at least two,
+//! fall silent together, the cause is probably the network. In that case they count as lost only after
+//! another minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,14 +12,14 @@ use schemas::Timestamp;
 use schemas::message::Heartbeat;
 use schemas::names::{CellId, FolderId, Incarnation};
 
-/// How long things take.
+/// Timeouts of the presence detection.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Silence after which a cell is probed.
     pub silence: Duration,
-    /// How long silence of most cells is taken for a fault of the network.
+    /// Time for which the silence of most cells is taken for a network fault.
     pub mass_loss_wait: Duration,
-    /// A longer time between two looks means that the BBS was paused.
+    /// Time between two calls of [`Presence::look`] above which the BBS is assumed to have been paused.
     pub pause: Duration,
 }
 
@@ -32,40 +33,42 @@ impl Default for Settings {
     }
 }
 
-/// How long a cell that the log doesn't call present is remembered, so that an old heartbeat of it is known as such.
+/// Time for which a cell that is not present in the log is remembered, so that a delayed heartbeat of it is
+/// recognised.
 const REMEMBERED: Duration = Duration::from_mins(10);
 
-/// What the leader knows of the cells' signs of life.
+/// The leader's record of signs of life of the cells.
 #[derive(Clone, Debug)]
 pub struct Presence {
     settings: Settings,
     watches: BTreeMap<CellId, Watch>,
     silences: Silences,
-    /// A cell changed so that the next look has to inspect all cells, even if none of them is due.
+    /// `true` if the next [`Presence::look`] must inspect all cells, even if none of them is due.
     changed: bool,
     looked_at: Timestamp,
-    /// How many cells were told to be missing together, while most are.
+    /// Highest number of missing cells reported during the current mass loss; `None` if there is none.
     mass_loss: Option<usize>,
     is_disconnected: bool,
 }
 
-/// Index of the present cells by their silence, so that a heartbeat costs the same however many cells there are.
+/// Index of the present cells by their silence, so that the cost of a heartbeat does not depend on the number
+/// of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Silences {
-    /// Cells that are not probed, by the time of their last sign of life.
+    /// Cells without a probe, by the time of their last sign of life.
     quiet: BTreeSet<(Timestamp, CellId)>,
-    /// Number of cells that are probed, or did not answer.
+    /// Number of cells with a probe in flight or unanswered.
     probed: usize,
 }
 
-/// Entry of a cell in [`Silences`].
+/// State of a cell in [`Silences`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
-    /// The cell is not present.
+    /// The log does not call the cell present.
     Absent,
-    /// The cell is not probed, and was last heard then.
+    /// No probe was sent; the cell gave its last sign of life at this time.
     Quiet(Timestamp),
-    /// The cell is probed, or did not answer.
+    /// A probe is in flight or unanswered.
     Probed,
 }
 
@@ -91,11 +94,11 @@ impl Silences {
 struct Watch {
     heard: Timestamp,
     incarnation: Option<Incarnation>,
-    /// The data folder of the rep that was heard last.
+    /// Data folder of the rep that sent the last sign of life; `None` if there was none.
     folder: Option<FolderId>,
     sequence: u64,
     probe: Probe,
-    /// Whether the log calls the cell present: only then its silence says something.
+    /// `true` if the log calls the cell present. Only then does its silence matter.
     present: bool,
 }
 
@@ -106,32 +109,32 @@ enum Probe {
     Silent,
 }
 
-/// What a heartbeat is worth.
+/// Evaluation of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The cell lives.
+    /// The cell is alive.
     Alive,
-    /// It is older than one that was heard.
+    /// The heartbeat is older than one that was received before.
     Old,
-    /// It is of another run of the rep, which began earlier than the known one as far as its id tells: an old copy, or
-    /// one of a rep that started after its clock was set back. Or it is the first that is heard of a run that the log
-    /// knows otherwise: an old copy, or news. A probe tells which.
+    /// The heartbeat needs a probe, because it may be a delayed copy.
+    ///
+    /// Either its incarnation seems older than the known one: the rep may have started after its clock was
+    /// set back. Or it is the first heartbeat of an incarnation and differs from the log.
     Doubtful,
 }
 
-/// What a look at the cells asks for.
+/// Actions that result from [`Presence::look`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Cells to probe.
     pub probe: Vec<CellId>,
-    /// Cells that are lost, if the rest of the cluster is there.
+    /// Cells that are lost.
     pub lost: Vec<CellId>,
-    /// How many cells are silent together, when that begins to be taken for a fault of the network, or spreads.
+    /// Number of missing cells when a mass loss starts or spreads.
     pub mass_loss: Option<usize>,
 }
 
 impl Presence {
-    /// Knows nothing yet.
+    /// Returns a record without any cells.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -145,19 +148,19 @@ impl Presence {
         }
     }
 
-    /// Whether cells that are silent are not believed lost, because most are silent together.
+    /// Returns `true` if silent cells are not considered lost because most cells are silent together.
     #[must_use]
     pub const fn guards_mass_loss(&self) -> bool {
         self.mass_loss.is_some()
     }
 
-    /// How many cells are watched or remembered.
+    /// Returns the number of cells that are watched or remembered.
     #[must_use]
     pub fn watched(&self) -> usize {
         self.watches.len()
     }
 
-    /// Begins to watch: nothing that was heard before counts.
+    /// Starts to watch. Earlier signs of life do not count.
     pub fn begin(&mut self, now: Timestamp) {
         self.watches.clear();
         self.silences = Silences::default();
@@ -165,7 +168,7 @@ impl Presence {
         self.reset(now);
     }
 
-    /// Starts all over: nobody was silent before now.
+    /// Restarts all periods of silence at `now`.
     pub fn reset(&mut self, now: Timestamp) {
         for (cell, watch) in &mut self.watches {
             let before = watch.silence();
@@ -177,19 +180,19 @@ impl Presence {
         self.mass_loss = None;
     }
 
-    /// Nobody can be heard until [`Presence::reconnected`]: nobody is silent.
+    /// Stops counting silence until [`Presence::reconnected`], because nothing can be received.
     pub const fn disconnected(&mut self) {
         self.is_disconnected = true;
     }
 
-    /// Everybody can be heard again, from now on.
+    /// Counts silence again, from `now` on.
     pub fn reconnected(&mut self, now: Timestamp) {
         self.is_disconnected = false;
         self.reset(now);
     }
 
-    /// Takes a heartbeat. `known` is the run of the rep that the log knows last; `news`, whether the log says otherwise
-    /// of the cell.
+    /// Handles a heartbeat. `known` is the last incarnation of the rep in the log. `news` is `true` if the
+    /// heartbeat differs from the log.
     pub fn heard(
         &mut self,
         beat: &Heartbeat,
@@ -203,7 +206,7 @@ impl Presence {
                 return Heard::Doubtful;
             }
             if news && watch.incarnation.is_none() && known == Some(incarnation) {
-                // Which number its last heartbeat had is not known: whoever was told of it leads no more.
+                // The sequence number of its last heartbeat is unknown: only the previous leader received it.
                 (watch.heard, watch.probe) = (now, Probe::None);
                 return Heard::Doubtful;
             }
@@ -215,7 +218,7 @@ impl Presence {
         })
     }
 
-    /// Changes what is known of a cell, which is watched from now on.
+    /// Changes the record of a cell, and creates it if necessary.
     fn change<R>(&mut self, cell: &CellId, now: Timestamp, change: impl FnOnce(&mut Watch) -> R) -> R {
         let watch = self.watches.entry(cell.clone()).or_insert(Watch::since(now));
         let before = watch.silence();
@@ -224,13 +227,15 @@ impl Presence {
         changed
     }
 
-    /// Takes notice of a heartbeat without watching the cell.
+    /// Records a heartbeat without evaluating it.
     pub fn note(&mut self, beat: &Heartbeat, now: Timestamp) {
         self.change(&beat.cell_id, now, |watch| watch.hear(beat, now));
     }
 
-    /// A probe was answered: whatever run of the rep this is, it is the one that lives. False: a later heartbeat of it
-    /// overtook the answer, which is no less a sign of life, and tells nothing new.
+    /// Handles the response to a probe. The responding incarnation is the live one.
+    ///
+    /// Returns `false` if a later heartbeat of it has overtaken the response. The response still is a sign of
+    /// life, but contains no news.
     pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) -> bool {
         self.change(&beat.cell_id, now, |watch| {
             let overtaken = watch.heard_later_than(beat);
@@ -243,7 +248,7 @@ impl Presence {
         })
     }
 
-    /// A probe was not answered.
+    /// Records that a probe was not answered.
     pub fn unanswered(&mut self, cell: &CellId) {
         if let Some(watch) = self.watches.get_mut(cell)
             && watch.probe == Probe::Asked
@@ -253,31 +258,31 @@ impl Presence {
         }
     }
 
-    /// Records that the log may call other cells present than at the last look.
+    /// Records that the set of present cells in the log may have changed since the last look.
     pub const fn cells_changed(&mut self) {
         self.changed = true;
     }
 
-    /// Whether a cell is silent for too long, and was asked in vain.
+    /// Returns `true` if a cell was silent for too long and did not answer a probe.
     #[must_use]
     pub fn is_silent(&self, cell: &CellId) -> bool {
         self.watches.get(cell).is_some_and(|watch| watch.probe == Probe::Silent)
     }
 
-    /// The data folder of the rep that was heard for a cell, and is not silent for long.
+    /// Returns the data folder of the rep that acts for a cell; `None` if no rep gave a recent sign of life.
     #[must_use]
     pub fn speaks(&self, cell: &CellId, now: Timestamp) -> Option<FolderId> {
         let watch = self.watches.get(cell)?;
         watch.folder.filter(|_| now.since(watch.heard) < self.settings.silence)
     }
 
-    /// When a cell was last heard; none: not since this BBS leads.
+    /// Returns the time of a cell's last sign of life; `None` if there was none since this BBS leads.
     #[must_use]
     pub fn heard_at(&self, cell: &CellId) -> Option<Timestamp> {
         self.watches.get(cell).filter(|watch| watch.folder.is_some()).map(|watch| watch.heard)
     }
 
-    /// Forgets a cell whose rep has left.
+    /// Removes a cell whose rep has left.
     pub fn forget(&mut self, cell: &CellId) {
         if let Some(watch) = self.watches.remove(cell) {
             self.silences.change(cell, watch.silence(), Silence::Absent);
@@ -285,7 +290,7 @@ impl Presence {
         }
     }
 
-    /// When the next cell's silence becomes too long.
+    /// Returns the time at which the next cell may have been silent for too long.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         if self.is_disconnected {
@@ -295,13 +300,13 @@ impl Presence {
         probed.into_iter().chain(self.first_silence()).min()
     }
 
-    /// When a cell that is not probed is silent for too long, if nothing is heard of it before.
+    /// Returns the time at which the first cell without a probe will have been silent for too long.
     fn first_silence(&self) -> Option<Timestamp> {
         self.silences.quiet.first().map(|(heard, _)| *heard + self.settings.silence)
     }
 
-    /// Looks at the cells that the log calls present. It inspects all of them only if one of them is due or changed: a BBS calls this
-    /// after every input.
+    /// Checks the cells that the log calls present. A BBS calls this after every input, so it inspects the
+    /// cells only if one is due or changed.
     pub fn look<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Look {
         if self.is_disconnected {
             self.looked_at = now;
@@ -335,14 +340,14 @@ impl Presence {
         look
     }
 
-    /// Returns `true` if a cell was silent for too long, is probed, or if a loss of most cells may be over.
+    /// Returns `true` if a cell was silent for too long or is probed, or if a mass loss may be over.
     fn is_due(&self, now: Timestamp) -> bool {
         self.mass_loss.is_some()
             || self.silences.probed > 0
             || self.first_silence().is_some_and(|silent| silent <= now)
     }
 
-    /// Watches the present cells, and forgets the others in time.
+    /// Watches the present cells, and removes the others after [`REMEMBERED`].
     fn watch_present<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
         let present: BTreeSet<&CellId> = present.collect();
         for (cell, watch) in &mut self.watches {
@@ -358,9 +363,12 @@ impl Presence {
         self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < REMEMBERED);
     }
 
-    /// While most cells are missing, none of them is believed lost before it was silent for so much longer by itself:
-    /// what others waited counts for no cell that fell silent after them. Cells fall silent one after the other even if
-    /// the network fails at once, for their last heartbeats were: who missed one counts as missing.
+    /// Delays losses while most cells are missing: a cell then counts as lost only after it was silent for
+    /// `mass_loss_wait` longer.
+    ///
+    /// Each cell's time is measured separately, so a cell that falls silent later gets the full time. Even if
+    /// the network fails at once, the cells' last heartbeats were at different times. So a cell counts as
+    /// missing from half of the silence on.
     fn guard_mass_loss(&mut self, look: &mut Look, now: Timestamp) {
         let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
         let present = || self.watches.values().filter(|watch| watch.present);
@@ -380,8 +388,8 @@ impl Presence {
         }
     }
 
-    /// Most cells are there. If they were not a moment ago, those that are still silent may be about to come back, too:
-    /// they are asked once more.
+    /// Ends a mass loss because most cells are present. Cells that are still silent may be about to return
+    /// too, so they are probed again.
     fn end_mass_loss(&mut self, look: &mut Look) {
         if self.mass_loss.take().is_some() {
             for cell in look.lost.drain(..) {
@@ -418,7 +426,7 @@ impl Watch {
         };
     }
 
-    /// Whether a later heartbeat of the same run was heard.
+    /// Returns `true` if a later heartbeat of the same incarnation was received.
     fn heard_later_than(&self, beat: &Heartbeat) -> bool {
         self.incarnation == Some(beat.presence.incarnation) && beat.sequence < self.sequence
     }
@@ -465,7 +473,7 @@ mod tests {
     fn index_of_silences_is_that_of_all_watches_and_a_skipped_look_finds_nothing() {
         let cells = cells(9);
         let mut presence = Presence::new(Settings::default());
-        // A generator of numbers that look random.
+        // A pseudo-random number generator.
         let mut state = 1_u64;
         let mut draw = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -506,7 +514,7 @@ mod tests {
         quiet_until(&mut presence, &cells, 10);
         assert_eq!(presence.look(cells.iter(), at(100)), Look::default());
         assert_eq!(presence.look(cells.iter(), at(102)), Look::default());
-        // Nor does a probe that was out then.
+        // A probe that was in flight during the pause does not count either.
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 14);
         assert_eq!(presence.look(cells.iter(), at(15)).probe, cells);
@@ -586,7 +594,8 @@ mod tests {
         fixtures::heartbeat(cell.as_str(), incarnation, sequence)
     }
 
-    /// Cells whose heartbeats come a second and a half after one another, every five seconds, until the network fails.
+    /// Simulates cells that send a heartbeat every 5 s, staggered by 1.5 s, until the network fails after
+    /// `fails` seconds.
     fn staggered(presence: &mut Presence, cells: &[CellId], fails: u64, until: u64) -> Vec<Look> {
         let mut looks = vec![];
         for half in 0..=until * 2 {
@@ -671,7 +680,7 @@ mod tests {
         assert_eq!(presence.heard(&later, None, false, at(2)), Heard::Doubtful);
         presence.answered(&later, at(3));
         assert_eq!(presence.heard(&beat(&cells[0], 1, 2), None, false, at(4)), Heard::Alive);
-        // Who leads since a moment ago knows what the log knows.
+        // A new leader knows the incarnation from the log.
         let mut fresh = Presence::new(Settings::default());
         let known = Some(Incarnation(uuid::Uuid::from_u64_pair(2, 0)));
         assert_eq!(fresh.heard(&later, known, false, at(2)), Heard::Doubtful);

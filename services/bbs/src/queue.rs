@@ -1,4 +1,4 @@
-//! Queues in which nobody waits behind all that somebody else wants.
+//! Fair queues: an actor with many commands does not delay the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,11 +6,11 @@ use schemas::entry::Actor;
 
 use crate::command::QueuedCommand;
 
-/// A queue for each name: the names take turns, and of each one goes the oldest.
+/// A fair queue. Names take turns, and each turn takes the oldest item of a name.
 #[derive(Clone, Debug)]
 pub struct Turns<K, T> {
     queues: BTreeMap<K, VecDeque<T>>,
-    /// Every name with a queue that isn't empty, the next one first.
+    /// Names with queued items, the next one first.
     turns: VecDeque<K>,
     len: usize,
 }
@@ -22,7 +22,7 @@ impl<K, T> Default for Turns<K, T> {
 }
 
 impl<K: Ord + Clone, T> Turns<K, T> {
-    /// Puts something behind what waits under this name.
+    /// Appends an item to the queue of a name.
     pub fn push(&mut self, name: K, what: T) {
         let queue = self.queues.entry(name.clone()).or_default();
         if queue.is_empty() {
@@ -32,7 +32,7 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         self.len += 1;
     }
 
-    /// Takes the oldest of the name whose turn it is.
+    /// Removes and returns the oldest item of the next name.
     pub fn pop(&mut self) -> Option<T> {
         let name = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&name)?;
@@ -46,13 +46,13 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         Some(what)
     }
 
-    /// How much waits.
+    /// Returns the number of queued items.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Returns `true` if no item is queued.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -68,33 +68,34 @@ impl<K: Ord + Clone, T> Turns<K, T> {
     }
 }
 
-/// The commands that wait in one shard: of each actor in their order, the actors in turn. Who asks from outside and what the
-/// cluster says of itself take turns, too: a thousand cells that report are no reason to keep one client waiting.
+/// Commands that wait in one shard. The commands of an actor keep their order, and actors take turns.
+///
+/// Clients and internal actors take turns too, so that reports of a thousand cells do not delay a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    /// What was taken before and has to be decided again, before anything else.
+    /// Commands that are decided again, before all others.
     again: VecDeque<QueuedCommand>,
-    /// What clients and operators ask.
+    /// Commands of clients and operators.
     asked: Turns<Actor, QueuedCommand>,
-    /// What cells, auctioneers and BBSs tell.
+    /// Commands of cells, auctioneers and BBSs.
     told: Turns<Actor, QueuedCommand>,
-    /// Whether something told has its turn.
+    /// `true` if the next turn goes to an internal actor.
     is_told_next: bool,
 }
 
 impl Queue {
-    /// Puts a command behind its actor's others.
+    /// Queues a command behind its actor's other commands.
     pub(crate) fn push_back(&mut self, command: QueuedCommand) {
         let turns = if is_client(&command.actor) { &mut self.asked } else { &mut self.told };
         turns.push(command.actor.clone(), command);
     }
 
-    /// Puts a command back that was taken.
+    /// Puts a command back to the front.
     pub(crate) fn push_front(&mut self, command: QueuedCommand) {
         self.again.push_front(command);
     }
 
-    /// Takes the command whose turn it is.
+    /// Removes and returns the next command.
     pub(crate) fn pop_front(&mut self) -> Option<QueuedCommand> {
         if let Some(again) = self.again.pop_front() {
             return Some(again);
@@ -108,47 +109,49 @@ impl Queue {
         first.pop().or_else(|| second.pop())
     }
 
-    /// Takes what a client or an operator asks whose turn it is. What has to be decided again goes first even so.
+    /// Removes and returns the next command of a client or an operator. Commands that are decided again still
+    /// go first.
     pub(crate) fn pop_asked(&mut self) -> Option<QueuedCommand> {
         self.again.pop_front().or_else(|| self.asked.pop())
     }
 
-    /// How many wait.
+    /// Returns the number of queued commands.
     pub(crate) fn len(&self) -> usize {
         self.again.len() + self.asked.len() + self.told.len()
     }
 
-    /// Whether none waits.
+    /// Returns `true` if no command is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.again.is_empty() && self.asked.is_empty() && self.told.is_empty()
     }
 
-    /// Keeps those of which this is true.
+    /// Keeps only the commands for which `keep` returns `true`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&QueuedCommand) -> bool) {
         self.again.retain(&mut keep);
         self.asked.retain(&mut keep);
         self.told.retain(keep);
     }
 
-    /// Who asked next of what has to be decided again, and of the rest.
+    /// Returns the clients of the commands that are decided again, then those with other queued commands in
+    /// the order of their turns.
     pub(crate) fn next_clients(&self) -> impl Iterator<Item = &Actor> {
         let again = self.again.iter().map(|command| &command.actor).filter(|actor| is_client(actor));
         again.chain(&self.asked.turns)
     }
 
-    /// Whether something waits that no client asked.
+    /// Returns `true` if a command of an internal actor is queued.
     pub(crate) fn is_told(&self) -> bool {
         !self.told.is_empty() || self.again.iter().any(|command| !is_client(&command.actor))
     }
 
-    /// All of them, in no particular order.
+    /// Iterates over all commands in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QueuedCommand> {
         let rest = self.asked.queues.values().chain(self.told.queues.values());
         self.again.iter().chain(rest.flatten())
     }
 }
 
-/// Whether it is somebody outside the cluster.
+/// Returns `true` if the actor is a client or an operator.
 pub(crate) const fn is_client(actor: &Actor) -> bool {
     match actor {
         Actor::Client { .. } | Actor::Operator(_) => true,

@@ -7,17 +7,17 @@ use schemas::names::Domain;
 use schemas::quota::COMMANDS_PER_SECOND;
 use schemas::{Code, Refusal, Timestamp};
 
-/// Time whose commands a domain may send at once.
+/// A domain may send the commands of this much time in one burst.
 const BURST: Duration = Duration::from_secs(10);
-/// Domains that are remembered before those with a full allowance are dropped.
+/// Number of remembered domains from which those with a full allowance are dropped.
 const DOMAINS: usize = 1_024;
 
-/// For each domain the time at which it would have its full allowance, [`BURST`], again.
+/// Time at which each domain has its full allowance, [`BURST`], again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates(BTreeMap<Domain, Timestamp>);
 
 impl Rates {
-    /// Counts a command of a domain whose quota is `limit`.
+    /// Counts a command of a domain whose quota is `limit` commands per second.
     ///
     /// # Errors
     /// `Overloaded` if the domain has used up its allowance.

@@ -1,5 +1,5 @@
-//! Who waits for an answer: messages of many parts while their parts are being decided, and how many commands each
-//! client has waiting.
+//! Pending replies: messages of many parts while their parts are decided, and the number of commands that
+//! each client has waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use schemas::{ActualLrpKey, Code, Refusal};
 use crate::command::{QueuedCommand, Requester, Verdict};
 use crate::effect::Reply;
 
-/// Whoever waits for an answer, by the token that its answer names.
+/// Pending replies, by the token of the request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requesters {
     messages: BTreeMap<u64, Message>,
-    /// The commands of each client that wait; no empty sets.
+    /// Tokens of each client's waiting commands; no empty sets.
     clients: BTreeMap<(Domain, ClientName), BTreeSet<u64>>,
 }
 
@@ -26,24 +26,24 @@ pub(crate) struct Requesters {
 #[derive(Clone, Debug)]
 struct Message {
     parts: Parts,
-    /// What became of its parts, by their number.
+    /// Verdicts by the index of the part.
     verdicts: BTreeMap<usize, Verdict>,
 }
 
-/// What a message of many parts holds.
+/// Content of a message of many parts.
 #[derive(Clone, Debug)]
 pub(crate) enum Parts {
-    /// A rep's reports: each is answered by itself.
+    /// Reports of a rep. Each gets its own result in the reply.
     Reports(Vec<Report>),
-    /// So many outcomes of an auctioneer: they are answered together.
+    /// Number of outcomes and evictions of an auctioneer. They share one result.
     Outcomes(usize),
 }
 
 impl Parts {
-    /// Whether a message may hold so many of `what`.
+    /// Checks the number of parts in a message; `what` names the parts.
     ///
     /// # Errors
-    /// It holds nothing, or more than [`BATCH`].
+    /// The message has no parts, or more than [`BATCH`].
     pub(crate) fn check(count: usize, what: &str) -> Result<(), Refusal> {
         if (1..=BATCH).contains(&count) {
             return Ok(());
@@ -60,10 +60,10 @@ impl Parts {
 }
 
 impl Requesters {
-    /// A client's command waits from now on.
+    /// Registers a client's command.
     ///
     /// # Errors
-    /// The client has [`COMMANDS_IN_FLIGHT`] commands waiting already.
+    /// The client already has [`COMMANDS_IN_FLIGHT`] commands waiting.
     pub(crate) fn admit(&mut self, domain: &Domain, client: &ClientName, token: u64) -> Result<(), Refusal> {
         let waiting = self.clients.entry((domain.clone(), client.clone())).or_default();
         if waiting.len() >= COMMANDS_IN_FLIGHT {
@@ -76,12 +76,13 @@ impl Requesters {
         Ok(())
     }
 
-    /// The parts of a message wait from now on.
+    /// Registers a message of many parts.
     pub(crate) fn begin(&mut self, token: u64, parts: Parts) {
         self.messages.insert(token, Message { parts, verdicts: BTreeMap::new() });
     }
 
-    /// What became of a command, at a position. Answers the reply that is due with it, and to whom.
+    /// Records the verdict of a command as of a position. Returns the token and the reply if the reply is
+    /// complete.
     pub(crate) fn settle(
         &mut self,
         command: &QueuedCommand,
@@ -106,7 +107,7 @@ impl Requesters {
         }
     }
 
-    /// A client has one command less that waits.
+    /// Removes a client's command.
     fn release(&mut self, actor: &Actor, token: u64) {
         if let Actor::Client { domain, name } = actor {
             let client = (domain.clone(), name.clone());
@@ -119,17 +120,17 @@ impl Requesters {
         }
     }
 
-    /// How many messages of many parts wait.
+    /// Returns the number of messages of many parts that are waiting.
     pub(crate) fn messages(&self) -> usize {
         self.messages.len()
     }
 
-    /// How many clients have commands that wait.
+    /// Returns the number of clients with waiting commands.
     pub(crate) fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many commands of clients wait.
+    /// Returns the number of waiting commands of clients.
     pub(crate) fn commands(&self) -> usize {
         self.clients.values().map(BTreeSet::len).sum()
     }
@@ -140,8 +141,8 @@ impl Message {
         let position = world.position();
         match self.parts {
             Parts::Outcomes(_) => {
-                // What was not decided, or said by who leads no longer, is told. Any other refusal says that the work has
-                // changed since.
+                // Only undecided parts, and parts of a deposed auctioneer, are reported. Any other refusal
+                // means that the work has changed since.
                 let told = [Code::Unavailable, Code::StaleTerm];
                 let mut refusals = self.verdicts.into_values().filter_map(Result::err);
                 let refusal = refusals.find(|refusal| told.contains(&refusal.code));

@@ -1,9 +1,9 @@
-//! Group commit: for each subject of the journal a queue of commands and at most one entry in flight.
+//! Group commit: a queue of commands and at most one entry in flight for each subject of the journal.
 //!
-//! Commands that arrive while an entry is in flight wait and go into the next one. What was decided is true when the
-//! follower delivers it: that, and not the journal's answer to the append, settles the flight. An append of which the
-//! outcome is unknown is settled by reading the subject's last entry, and repeated as it is: compare-and-set lets only
-//! one of the two in.
+//! Commands that arrive while an entry is in flight wait for the next entry. A flight is settled by the
+//! follower's delivery, not by the journal's response to the append. If the outcome of an append is unknown,
+//! the subject's last entry is read and the append is repeated unchanged: compare-and-set accepts only one of
+//! the two.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,88 +19,89 @@ use crate::command::{QueuedCommand, Requester, Verdict};
 use crate::judge::Growth;
 use crate::queue::{Queue, is_client};
 
-/// So many clients are looked at whose turn comes next in a queue.
+/// Number of clients at the head of a queue that admission considers.
 const NEXT_CLIENTS: usize = 16;
 
-/// Whose commands go into the next entry of a subject.
+/// Selection of the commands that may go into the next entry of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Boarding {
-    /// Everybody's.
+    /// Commands of all actors.
     All,
-    /// Only what clients ask: what the cluster tells of itself waits until less is in flight.
+    /// Only commands of clients. Commands of internal actors wait until less is in flight.
     Asked,
 }
 
-/// An entry that was sent to the journal, and is not settled.
+/// An entry that was sent to the journal and is not settled.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     pub(crate) entry: Arc<Entry>,
     /// The entry as it was sent.
     pub(crate) bytes: Bytes,
-    /// The position that the subject's last entry must have.
+    /// Position that the subject's last entry must have.
     pub(crate) expected: Position,
-    /// What was decided, in its order, and what each is answered when the entry is in the journal. If somebody else
-    /// was first, it is decided again.
+    /// Decided commands in order, each with its verdict. The verdicts are sent when the entry is in the
+    /// journal. If another entry was stored first, the commands are decided again.
     pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
-    /// When it was sent first.
+    /// Time of the first append.
     pub(crate) sent: Timestamp,
-    /// The last attempts to store it.
+    /// State of the attempts to store the entry.
     pub(crate) attempts: Attempts,
-    /// Growth of domains by the entry.
+    /// Growth of domains through the entry.
     pub(crate) growth: Growth,
 }
 
-/// What is known of the attempts to store an entry.
+/// State of the attempts to store an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Attempts {
     /// No attempt has failed.
     #[default]
     Open,
-    /// Every attempt was rejected, the last one for this reason: nothing was stored.
+    /// Every attempt was rejected, the last one for this reason. Nothing was stored.
     Rejected(String),
     /// The outcome of an attempt is unknown.
     Unknown,
 }
 
-/// What the follower's delivery of an entry means for the flight on its subject.
+/// Effect of a delivery on the flight of its subject.
 #[derive(Debug)]
 pub(crate) enum Delivered {
-    /// Nothing was in flight.
+    /// No entry was in flight.
     NoFlight,
-    /// It is ours: the flight is settled.
+    /// The delivered entry is the one in flight, which is now settled.
     Ours(Flight),
-    /// Somebody else was first: ours can never be stored, everything in it is to be decided again.
+    /// Another entry was stored first. The one in flight can never be stored, and its commands must be
+    /// decided again.
     Overtaken(Flight),
 }
 
-/// The queues and flights of all subjects.
+/// Queues and flights of all subjects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shards {
-    /// What waits; no empty queues.
+    /// Queued commands; no empty queues.
     queues: BTreeMap<Subject, Queue>,
     flights: BTreeMap<Subject, Flight>,
-    /// The clients and operators whose commands are in each flight; no empty sets.
+    /// Clients and operators with commands in each flight; no empty sets.
     aboard: BTreeMap<Subject, BTreeSet<Actor>>,
-    /// Bytes of all entries in flight.
+    /// Total bytes of the entries in flight.
     bytes: usize,
-    /// Growth of domains by all entries in flight.
+    /// Growth of domains through all entries in flight.
     growth: Growth,
-    /// Where something waits to be decided in the next turn.
+    /// Subjects with commands to decide in the next turn.
     ready: BTreeSet<Subject>,
-    /// Where something waits until less is in flight, the one that waits longest first.
+    /// Subjects with commands that wait until less is in flight, the longest waiting first.
     line: VecDeque<Subject>,
-    /// When the last entry of a subject is to be read, because nobody knows whether its flight was stored.
+    /// Time at which a subject's last entry must be read, because the outcome of its flight is unknown.
     reads: BTreeMap<Subject, Timestamp>,
 }
 
 impl Shards {
-    /// A command waits behind the others of its subject that its actor gave.
+    /// Queues a command behind its actor's other commands on the subject.
     pub(crate) fn push(&mut self, subject: Subject, command: QueuedCommand) {
         self.queues.entry(subject.clone()).or_default().push_back(command);
         self.mark_ready(subject);
     }
 
-    /// Commands that were taken wait again, in their order, before all others of their subject.
+    /// Puts commands back to the front of a subject's queue, in order.
     pub(crate) fn put_back(
         &mut self,
         subject: &Subject,
@@ -111,7 +112,7 @@ impl Shards {
         }
     }
 
-    /// Takes the command of a subject whose turn it is, of those that go aboard.
+    /// Removes and returns the next admitted command of a subject.
     pub(crate) fn pop(&mut self, subject: &Subject, boarding: Boarding) -> Option<QueuedCommand> {
         let queue = self.queues.get_mut(subject)?;
         let command = match boarding {
@@ -124,14 +125,15 @@ impl Shards {
         command
     }
 
-    /// Takes everything that waits.
+    /// Removes and returns all queued commands.
     pub(crate) fn drain(&mut self) -> Vec<QueuedCommand> {
         self.ready.clear();
         self.line.clear();
         std::mem::take(&mut self.queues).into_values().flatten().collect()
     }
 
-    /// Takes every command of processes and tasks, in its order on each subject: those in flight first.
+    /// Removes and returns every command of processes and tasks, in order on each subject: those in flight
+    /// first.
     pub(crate) fn drain_shards(&mut self) -> Vec<QueuedCommand> {
         let flying: Vec<Subject> =
             self.flights.keys().filter(|subject| subject.is_shard()).cloned().collect();
@@ -150,7 +152,7 @@ impl Shards {
         self.flights.keys().any(Subject::is_shard)
     }
 
-    /// Takes everything that waits and that somebody else than this BBS asked for.
+    /// Removes and returns all queued commands that this BBS did not issue itself.
     pub(crate) fn drain_asked(&mut self) -> Vec<QueuedCommand> {
         let mut taken = vec![];
         for queue in self.queues.values_mut() {
@@ -164,7 +166,7 @@ impl Shards {
         taken
     }
 
-    /// Takes back what waits on a subject and need not be decided any more.
+    /// Removes queued commands of a subject that are no longer needed.
     pub(crate) fn withdraw(&mut self, subject: &Subject, withdrawn: impl Fn(&QueuedCommand) -> bool) {
         if let Some(queue) = self.queues.get_mut(subject) {
             queue.retain(|command| !withdrawn(command));
@@ -174,30 +176,32 @@ impl Shards {
         }
     }
 
-    /// Whether something of this kind waits on a subject, or is in flight there.
+    /// Returns `true` if a matching command is queued or in flight on a subject.
     pub(crate) fn holds(&self, subject: &Subject, wanted: impl Fn(&QueuedCommand) -> bool) -> bool {
         let queued = self.queues.get(subject).into_iter().flat_map(Queue::iter);
         let flying = self.flights.get(subject).into_iter().flat_map(|flight| &flight.decided);
         queued.chain(flying.map(|(command, _)| command)).any(wanted)
     }
 
-    /// Has a subject decided in the next turn, if something waits there and nothing is in flight.
+    /// Marks a subject to be decided in the next turn, if it has queued commands and no entry in flight.
     pub(crate) fn mark_ready(&mut self, subject: Subject) {
         if self.is_ready(&subject) {
             self.ready.insert(subject);
         }
     }
 
-    /// The subjects that are to be decided in this turn, those first that waited for it.
+    /// Removes and returns the subjects to decide in this turn. Those that have waited for it come first.
     pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = Subject> + use<> {
         let (line, mut ready) = (std::mem::take(&mut self.line), std::mem::take(&mut self.ready));
         ready.retain(|subject| !line.contains(subject));
         line.into_iter().chain(ready)
     }
 
-    /// Whose commands the next entry of a subject may hold, if it is sent now. Each entry takes a write of its own, and
-    /// waits for all that were sent before: so one client's are in few of them; and beyond `most_bytes` in flight, what cells,
-    /// auctioneers and BBSs say of the work in a shard waits, so that a client's command needn't. None: nobody's yet.
+    /// Returns which commands the next entry of a subject may contain if it is sent now; `None` if none may.
+    ///
+    /// Each entry costs a separate write and waits for all entries sent before. So the commands of one client
+    /// are in at most [`FLIGHTS_OF_A_CLIENT`] flights. Beyond `most_bytes` in flight, the commands of
+    /// internal actors in a shard wait, so that they do not delay clients.
     pub(crate) fn boarding(&self, subject: &Subject, most_bytes: usize) -> Option<Boarding> {
         let queue = self.queues.get(subject).filter(|_| self.is_ready(subject))?;
         let in_few = |actor: &Actor| {
@@ -211,24 +215,24 @@ impl Shards {
         }
     }
 
-    /// What still waits on a subject keeps its place before what becomes ready later.
+    /// Puts a subject with queued commands at the end of the line, before subjects that become ready later.
     pub(crate) fn keep_in_line(&mut self, subject: Subject) {
         if self.queues.contains_key(&subject) {
             self.line.push_back(subject);
         }
     }
 
-    /// Subjects on which something waits.
+    /// Returns the subjects with queued commands.
     pub(crate) fn waiting(&self) -> Vec<Subject> {
         self.queues.keys().cloned().collect()
     }
 
-    /// Whether a batch can be decided: something waits, and nothing is in flight.
+    /// Returns `true` if a batch can be decided: commands are queued, and no entry is in flight.
     fn is_ready(&self, subject: &Subject) -> bool {
         self.queues.contains_key(subject) && !self.flights.contains_key(subject)
     }
 
-    /// An entry was sent.
+    /// Registers an entry that was sent.
     pub(crate) fn depart(&mut self, subject: Subject, flight: Flight) {
         let actors = flight.decided.iter().map(|(command, _)| &command.actor);
         let clients: BTreeSet<Actor> = actors.filter(|actor| is_client(actor)).cloned().collect();
@@ -240,17 +244,18 @@ impl Shards {
         self.flights.insert(subject, flight);
     }
 
-    /// What is in flight on a subject.
+    /// Returns the flight of a subject.
     pub(crate) fn flight(&self, subject: &Subject) -> Option<&Flight> {
         self.flights.get(subject)
     }
 
-    /// The entry in flight on a subject, to be changed.
+    /// Returns the flight of a subject for modification.
     pub(crate) fn flight_mut(&mut self, subject: &Subject) -> Option<&mut Flight> {
         self.flights.get_mut(subject)
     }
 
-    /// Takes those who wait for entries in flight away from their commands: they are answered before the outcome is known.
+    /// Detaches the clients of all entries in flight from their commands, and returns copies of these
+    /// commands. The clients receive a reply before the outcome is known.
     pub(crate) fn abandon_flights(&mut self) -> Vec<QueuedCommand> {
         let mut waiting = vec![];
         for (command, _) in self.flights.values_mut().flat_map(|flight| &mut flight.decided) {
@@ -262,12 +267,12 @@ impl Shards {
         waiting
     }
 
-    /// When the oldest entry in flight was sent.
+    /// Returns the time at which the oldest entry in flight was first sent.
     pub(crate) fn oldest_flight(&self) -> Option<Timestamp> {
         self.flights.values().map(|flight| flight.sent).min()
     }
 
-    /// Takes what is in flight on a subject: it is not stored, and will not be as it is.
+    /// Removes and returns the flight of a subject, which is not stored and will not be stored unchanged.
     pub(crate) fn take_flight(&mut self, subject: &Subject) -> Option<Flight> {
         self.aboard.remove(subject);
         let flight = self.flights.remove(subject)?;
@@ -276,13 +281,13 @@ impl Shards {
         Some(flight)
     }
 
-    /// Whether this entry is in flight.
+    /// Returns `true` if this entry is in flight.
     pub(crate) fn flies(&self, subject: &Subject, entry: EntryId) -> bool {
         self.flights.get(subject).is_some_and(|flight| flight.entry.id == entry)
     }
 
-    /// The follower delivered an entry, which is the one in flight or isn't. An entry is ours only as we wrote it: if
-    /// what is stored under its id is something else, our decisions are not in the log.
+    /// Settles the flight of a subject by a delivered entry. The bytes must be equal: with the same id but
+    /// other content, the decisions of this BBS are not in the log.
     pub(crate) fn delivered(&mut self, subject: &Subject, bytes: &Bytes) -> Delivered {
         self.reads.remove(subject);
         match self.take_flight(subject) {
@@ -292,43 +297,43 @@ impl Shards {
         }
     }
 
-    /// Has a subject's last entry read at a time.
+    /// Schedules a read of a subject's last entry.
     pub(crate) fn read_at(&mut self, subject: &Subject, at: Timestamp) {
         self.reads.insert(subject.clone(), at);
     }
 
-    /// Takes the subjects whose last entry is to be read by now.
+    /// Removes and returns the subjects whose read is due.
     pub(crate) fn due_reads(&mut self, now: Timestamp) -> Vec<Subject> {
         self.reads.extract_if(.., |_, due| *due <= now).map(|(subject, _)| subject).collect()
     }
 
-    /// When the next last entry is to be read.
+    /// Returns the time of the next scheduled read.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.reads.values().copied().min()
     }
 
-    /// How many commands wait, on all subjects together.
+    /// Returns the number of queued commands on all subjects.
     pub(crate) fn queued(&self) -> usize {
         self.queues.values().map(Queue::len).sum()
     }
 
-    /// How many entries are in flight.
+    /// Returns the number of entries in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
-    /// Growth of domains by the entries in flight.
+    /// Returns the growth of domains through the entries in flight.
     pub(crate) const fn growth(&self) -> &Growth {
         &self.growth
     }
 
-    /// How many flights are thought to have commands of clients aboard, how many subjects to be ready or in line, and how many
-    /// bytes to be in flight.
+    /// Returns the sum of flights with commands of clients, ready and waiting subjects, and bytes in flight.
+    /// It is zero at rest.
     pub(crate) fn marked(&self) -> usize {
         self.aboard.len() + self.ready.len() + self.line.len() + self.bytes
     }
 
-    /// How many subjects are to be read again.
+    /// Returns the number of scheduled reads.
     pub(crate) fn reads(&self) -> usize {
         self.reads.len()
     }
@@ -468,7 +473,7 @@ mod tests {
             (0..3).for_each(|token| shards.push(subject.clone(), command(token)));
         }
         assert_eq!(shards.queued(), 9);
-        // One is decided and stored, one withdrawn, one refused.
+        // One is decided and stored, one withdrawn, one drained.
         let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0], Boarding::All)).collect();
         let flight = flight(&mut ids, taken);
         let (id, bytes) = (flight.entry.id, flight.bytes.clone());

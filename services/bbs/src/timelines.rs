@@ -1,8 +1,8 @@
-//! Subjects on which the log is ahead of the clocks: their last entry has a time that is still to come.
+//! Subjects on which the log is ahead of the clocks: the time of their last entry is in the future.
 //!
-//! Times on a subject never go back, so time there must not wait until the clocks show it: it runs on from the last entry, at
-//! nine tenths of the pace of the clocks, until they have caught up. What lasts a minute lasts a minute there, too, and
-//! nothing that was due in a minute is due in an hour.
+//! Times on a subject never go back. But time there must not stand still until the clocks reach it. So it
+//! continues from the last entry, at nine tenths of the speed of the clocks, until they have caught up. A
+//! timer of a minute takes about a minute, even if the subject is an hour ahead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,22 @@ use schemas::subject::Subject;
 
 use crate::clocks::TOLERANCE;
 
-/// A difference between clock and passed time that is a jump.
+/// Deviation of a clock from the elapsed time that counts as a jump.
 const JUMP: Duration = Duration::from_secs(1);
-/// Part of the passed time by which the lead of a subject shrinks.
+/// A subject's lead shrinks by the elapsed time divided by this.
 const SHRINKS: u32 = 10;
 
 /// Leads of subjects over the clocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timelines {
     ahead: BTreeMap<Subject, Duration>,
-    /// The time of decisions, and the time that never goes back, at the last look.
+    /// Time of decisions and steady time at the last call of [`Timelines::pass`].
     last: Option<(Timestamp, Timestamp)>,
 }
 
 impl Timelines {
-    /// Takes the time of decisions, and the time that never goes back. Returns by how much the first was set back.
+    /// Updates the leads with the time of decisions and the steady time. Returns how far the time of
+    /// decisions was set back; `None` if it was not.
     pub(crate) fn pass(&mut self, shown: Timestamp, now: Timestamp) -> Option<Duration> {
         let (shown_was, was) = self.last.replace((shown, now))?;
         let passed = now.since(was);
@@ -45,7 +46,8 @@ impl Timelines {
         });
     }
 
-    /// This BBS leads from now on: `ends` are the times of the last entries.
+    /// Computes the leads when this BBS becomes the leader. `ends` are the times of the subjects' last
+    /// entries.
     pub(crate) fn begin<'a>(
         &mut self,
         ends: impl Iterator<Item = (&'a Subject, Timestamp)>,
@@ -55,7 +57,8 @@ impl Timelines {
         self.ahead = ahead.map(|(subject, by)| (subject.clone(), by)).collect();
     }
 
-    /// The time of decisions was set back: subjects with later entries go on from where they were.
+    /// Increases the leads after the time of decisions was set back, so that subjects with later entries
+    /// continue from their current time.
     pub(crate) fn set_back<'a>(
         &mut self,
         by: Duration,
@@ -72,12 +75,12 @@ impl Timelines {
         self.ahead.is_empty()
     }
 
-    /// Lead of a subject over the clocks.
+    /// Returns the lead of a subject over the clocks.
     pub(crate) fn ahead(&self, subject: &Subject) -> Duration {
         self.ahead.get(subject).copied().unwrap_or_default()
     }
 
-    /// The greatest lead of all.
+    /// Returns the greatest lead of all subjects.
     pub(crate) fn greatest(&self) -> Duration {
         self.ahead.values().copied().max().unwrap_or_default()
     }
@@ -95,22 +98,22 @@ impl<'a> Times<'a> {
         Self { shown, timelines }
     }
 
-    /// Time by the clocks.
+    /// Returns the time of the clocks.
     pub(crate) const fn of_clocks(self) -> Timestamp {
         self.shown
     }
 
-    /// Lead of a subject over the clocks.
+    /// Returns the lead of a subject over the clocks.
     pub(crate) fn ahead(self, subject: impl FnOnce() -> Subject) -> Duration {
         if self.timelines.is_empty() { Duration::ZERO } else { self.timelines.ahead(&subject()) }
     }
 
-    /// Time on a subject.
+    /// Returns the time on a subject.
     pub(crate) fn on(self, subject: impl FnOnce() -> Subject) -> Timestamp {
         self.shown + self.ahead(subject)
     }
 
-    /// The latest time on any subject.
+    /// Returns the latest time on any subject.
     pub(crate) fn latest(self) -> Timestamp {
         self.shown + self.timelines.greatest()
     }
@@ -136,7 +139,7 @@ mod tests {
         let mut timelines = Timelines::default();
         assert_eq!(timelines.pass(at(3_600), at(0)), None);
         assert_eq!(timelines.pass(at(3_610), at(10)), None);
-        // The clock is right again.
+        // The clock is set back to the correct time.
         let back = timelines.pass(at(20), at(20)).unwrap();
         assert_eq!(back, seconds(3_600));
         timelines.set_back(back, ends(), at(20));
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!(leads(&timelines)[0], seconds(3_590), "it runs more slowly than the clock");
         assert_eq!(timelines.pass(at(3_120), at(120)), None, "the clock was set forward again");
         assert_eq!(timelines.greatest(), seconds(590));
-        // Another BBS goes on from the last entry.
+        // Another BBS continues from the last entry.
         let mut other = Timelines::default();
         other.begin(ends(), at(605));
         assert_eq!(leads(&other), [seconds(3_000), Duration::ZERO, Duration::ZERO]);

@@ -1,4 +1,4 @@
-//! Queries that wait for a position which this BBS has not folded yet.
+//! Queries that wait for a position that this BBS has not folded yet.
 
 use std::time::Duration;
 
@@ -7,15 +7,17 @@ use schemas::{Code, Refusal, Timestamp};
 
 use crate::input::Query;
 
-/// How long a query waits for the position that it asks for.
+/// Time for which a query waits for its position.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Most queries that wait; more are refused as `Overloaded`.
+/// Maximum number of waiting queries. Further ones are refused with `Overloaded`.
 pub(crate) const MOST_QUERIES: usize = 100_000;
-/// Positions ahead of this BBS that a query may wait for. Beyond it the position is not in the log: a client took it from
-/// another cluster, or from a log that was restored to an earlier position since.
+/// Maximum distance to a position that a query may wait for.
+///
+/// A position further ahead is not in this log: the client has it from another cluster, or from before the
+/// log was restored to an earlier position.
 pub(crate) const MAX_POSITIONS_AHEAD: u64 = 10_000;
 
-/// The queries that wait, in the order in which they came.
+/// Waiting queries in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingQueries {
     queries: Vec<Waiting>,
@@ -29,14 +31,15 @@ struct Waiting {
     query: Query,
 }
 
-/// A query that waits no longer: it can be answered, or it waited too long.
+/// Token of a request, with its query if the position is reached, or the refusal if it has waited too long.
 pub(crate) type Ripe = (u64, Result<Query, Refusal>);
 
 impl WaitingQueries {
-    /// Keeps a query until the World stands at the position that it asks for. It stands at `here` now.
+    /// Stores a query until the World reaches the required position. The World is at `here` now.
     ///
     /// # Errors
-    /// [`MOST_QUERIES`] wait already, or the position is more than [`MAX_POSITIONS_AHEAD`] ahead.
+    /// [`MOST_QUERIES`] queries are already waiting, or the position is more than [`MAX_POSITIONS_AHEAD`]
+    /// ahead.
     pub(crate) fn wait(
         &mut self,
         now: Timestamp,
@@ -58,7 +61,7 @@ impl WaitingQueries {
         Ok(())
     }
 
-    /// Takes what waits no longer, now that the World stands at `here`.
+    /// Removes and returns the queries that need not wait any longer when the World is at `here`.
     pub(crate) fn ripe(&mut self, now: Timestamp, here: Position) -> Vec<Ripe> {
         let ripe = self.queries.extract_if(.., |one| one.at_least <= here || one.until <= now);
         let answered = |one: Waiting| {
@@ -71,12 +74,12 @@ impl WaitingQueries {
         ripe.map(answered).collect()
     }
 
-    /// When the next query has waited too long.
+    /// Returns the time at which the next query has waited too long.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.queries.iter().map(|one| one.until).min()
     }
 
-    /// How many queries wait.
+    /// Returns the number of waiting queries.
     pub(crate) const fn len(&self) -> usize {
         self.queries.len()
     }

@@ -12,10 +12,11 @@ use schemas::{Position, Subject, Timestamp};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// A stored entry: its position, its id and the checksum of its bytes.
+/// Position, id and body checksum of a stored entry.
 pub(crate) type Stored = (Position, EntryId, u32);
 
-/// Appends entries with these bodies to one subject until told to stop, each until it is known to be stored; returns them.
+/// Appends entries with these bodies to one subject until `stop` is set, and returns them. Each append is
+/// repeated until it is known to be stored.
 pub(crate) fn writer(
     journal: Journal,
     shard: u16,

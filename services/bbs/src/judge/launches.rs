@@ -1,4 +1,4 @@
-//! What a periodic or parameterised task launches: a decision about the task that follows from the launch, in the same
+//! Launches of periodic and parameterised tasks. A launch adds a decision about the launched task to the same
 //! entry.
 
 use schemas::container::Epoch;
@@ -21,7 +21,7 @@ impl Batch<'_> {
         }
     }
 
-    /// A periodic task as a decision names it.
+    /// Returns the aggregate that a decision about a periodic task names.
     pub(super) fn named_periodic(
         &self,
         guid: &PeriodicGuid,
@@ -62,7 +62,7 @@ impl Batch<'_> {
         }
     }
 
-    /// A parameterised task as a decision names it.
+    /// Returns the aggregate that a decision about a parameterised task names.
     pub(super) fn named_parameterised(
         &self,
         guid: &ParameterisedGuid,
@@ -96,13 +96,15 @@ impl Batch<'_> {
         Ok(events.into_iter().map(Event::Parameterised).collect())
     }
 
-    /// The version that the first dispatch of the same key made, if a command dispatches it again.
+    /// Returns the version that the first dispatch with the same key produced; `None` if the command does not
+    /// repeat a dispatch.
     pub(super) fn dispatched(&self, command: &AggregateCommand) -> Result<Option<u64>, Refusal> {
         let AggregateCommand::Parameterised(guid, command) = command else { return Ok(None) };
         parameterised::answered(self.parameterised(guid), command)
     }
 
-    /// Whether fewer than so many tasks of a parameterised task are to run, or run, with what the batch decided.
+    /// Returns `true` if fewer than `most` tasks of a parameterised task are PENDING or RUNNING, including
+    /// the decisions of the batch.
     fn run_fewer(&self, guid: &ParameterisedGuid, most: u32) -> bool {
         let most = most as usize;
         let recorded = self.world.dispatched_of(guid).filter(|task| !self.tasks.contains_key(&task.guid));
@@ -111,15 +113,16 @@ impl Batch<'_> {
         recorded.chain(decided).filter(|task| task.is_live()).take(most).count() < most
     }
 
-    /// Whether something that a periodic task launched is to run, or runs, with what the batch decided.
+    /// Returns `true` if a task of a periodic task is PENDING or RUNNING, including the decisions of the
+    /// batch.
     fn runs(&self, guid: &PeriodicGuid) -> bool {
         let recorded = self.world.launched_by(guid).filter(|task| !self.tasks.contains_key(&task.guid));
         let decided = self.tasks.iter().filter(|(task, _)| task.periodic().as_ref() == Some(guid));
         recorded.chain(decided.filter_map(|(_, task)| task.as_ref())).any(Task::is_live)
     }
 
-    /// The tasks that a decision launches, as they are desired when it is made: what else it changes counts from the next
-    /// launch on.
+    /// Returns the tasks that a decision launches, with the definition from before the decision. Other
+    /// changes of the same decision apply from the next launch on.
     pub(super) fn launches(&self, command: &AggregateCommand, events: &[Event]) -> Vec<DesiredTask> {
         if let AggregateCommand::Parameterised(guid, _) = command {
             let events: Vec<_> = events.iter().filter_map(Event::as_parameterised).cloned().collect();
@@ -140,7 +143,7 @@ impl Batch<'_> {
         launched.collect()
     }
 
-    /// The decision about a task that a launch desires.
+    /// Returns the decision about a launched task.
     pub(super) fn launched(
         &mut self,
         queued: &QueuedCommand,
@@ -151,7 +154,7 @@ impl Batch<'_> {
         let (guid, domain) = (desired.task_guid.clone(), desired.domain.clone());
         let world = self.world;
         let context = task::Context { now: at, present: &|cell| world.is_present(cell) };
-        // Who dispatched wanted the task; a launch by a schedule nobody did.
+        // A dispatched task was requested by an actor; a scheduled launch was not.
         let dispatched = guid.dispatched().is_some();
         let desired = Box::new(desired);
         let command =
@@ -163,7 +166,7 @@ impl Batch<'_> {
             aggregate: Aggregate::Task { guid, domain, epoch: Epoch(at) },
             at,
             actor: queued.actor.clone(),
-            // The request is the launch's: asked again it is answered by that.
+            // The request id belongs to the launch, which answers a repeated request.
             request_id: None,
             request_digest: None,
             cause: Some(cause.decision),

@@ -1,4 +1,4 @@
-//! Whether something may be stopped for other work: that is of another aggregate, mostly on another shard.
+//! Checks of preemption. The preemptor is another aggregate than the victim, usually on another shard.
 
 use schemas::actual::Actual;
 use schemas::container::WorkKey;
@@ -9,12 +9,12 @@ use schemas::{Cause, Code, Refusal};
 use super::Batch;
 
 impl Batch<'_> {
-    /// Whether something may be stopped for this: preemption is on, and it waits as it did when it was judged. Answers the
-    /// decision that made the work.
+    /// Checks that preemption is on and that the preemptor still waits as it did when the auctioneer judged
+    /// it. Returns the cause of the preemptor's work.
     ///
     /// # Errors
-    /// `ResourceConflict` if preemption is off, `Unavailable` if the log is not known as far as the auctioneer knew it,
-    /// `StaleRecord` if the work doesn't wait so any more.
+    /// `ResourceConflict` if preemption is off, `Unavailable` if this BBS has not read the log as far as the
+    /// auctioneer, `StaleRecord` if the work no longer waits in that way.
     pub(super) fn preempts(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
         if !self.cluster().is_some_and(|cluster| cluster.preemption) {
             let why = "preemption is switched off: muster cluster preemption on";
@@ -29,7 +29,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Whether the auctioneer knew an entry about the work that is still on its way here.
+    /// Returns `true` if the auctioneer knew an entry about the work that this BBS has not received yet.
     fn is_ahead(&self, preemptor: &Preemptor) -> bool {
         match &preemptor.work {
             WorkKey::Lrp { key, epoch } => self.process(&key.process_guid).is_none_or(|process| {
@@ -40,7 +40,7 @@ impl Batch<'_> {
         }
     }
 
-    /// The decision that made work which waits for room.
+    /// Returns the cause of work that waits for room; `None` if it does not wait in that way.
     fn waits(&self, preemptor: &Preemptor) -> Option<Cause> {
         match &preemptor.work {
             WorkKey::Lrp { key, epoch } => {

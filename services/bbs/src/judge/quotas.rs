@@ -1,4 +1,4 @@
-//! Checks of quotas: a client's command may not grow its domain beyond them.
+//! Quota checks: a client's command must not grow its domain beyond its quotas.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use schemas::{Refusal, desired, parameterised, periodic, task};
 use super::Batch;
 use crate::command::{AggregateCommand, QueuedCommand};
 
-/// Growth of each domain by commands that the World does not hold yet.
+/// Growth of each domain through commands that the World does not include yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Growth(BTreeMap<Domain, Usage>);
 
@@ -25,12 +25,12 @@ impl Growth {
         *known = known.plus(more);
     }
 
-    /// Adds the growth by another batch.
+    /// Adds the growth through another batch.
     pub(crate) fn add_all(&mut self, other: &Self) {
         other.0.iter().for_each(|(domain, more)| self.add(domain, *more));
     }
 
-    /// Subtracts the growth by a batch that was added before.
+    /// Subtracts the growth through a batch that was added before.
     pub(crate) fn subtract_all(&mut self, other: &Self) {
         for (domain, less) in &other.0 {
             let left = self.of(domain).minus(*less);
@@ -44,8 +44,11 @@ impl Growth {
 }
 
 impl Batch<'_> {
-    /// Checks that the growth by a client's command fits the quotas of its domain. Returns the growth, for [`Self::grow`].
-    /// Decisions of Muster itself (a scheduled launch, the replacement of an instance) are never refused.
+    /// Checks that the growth through a client's command fits the quotas of its domain. Returns the growth,
+    /// for [`Self::grow`].
+    ///
+    /// Decisions of Muster itself, such as a scheduled launch or the replacement of an instance, are never
+    /// refused.
     pub(super) fn check_quota(&self, queued: &QueuedCommand, events: &[Event]) -> Result<Usage, Refusal> {
         let Actor::Client { domain, .. } = &queued.actor else { return Ok(Usage::default()) };
         let added = |sum: Usage, event| sum.plus(self.added(&queued.command, event));
@@ -57,7 +60,7 @@ impl Batch<'_> {
         Ok(more)
     }
 
-    /// Counts the growth by a client's command that was recorded.
+    /// Adds the growth through a recorded client command.
     pub(super) fn grow(&mut self, queued: &QueuedCommand, more: Usage) {
         if let Actor::Client { domain, .. } = &queued.actor
             && !more.is_empty()
@@ -66,7 +69,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the growth of the domain by one event of a command.
+    /// Returns the growth of the domain through one event of a command.
     fn added(&self, command: &AggregateCommand, event: &Event) -> Usage {
         let one = Usage { instances: 0, processes_and_tasks: 1 };
         if let Event::Desired(desired::Event::Desired(lrp)) = event {

@@ -1,4 +1,5 @@
-//! What was planned is carried out only as it was planned: nothing was decided since about what it is about.
+//! Check of planned commands: a plan is carried out only if its aggregate has not changed since the plan was
+//! made.
 
 use schemas::subject::Position;
 use schemas::{Code, Refusal};
@@ -6,22 +7,23 @@ use schemas::{Code, Refusal};
 use super::Batch;
 use crate::command::{AggregateCommand, QueuedCommand};
 
-/// Where the last decision about something stands.
+/// Position of the last decision about an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
-    /// In the log; 0: there is none.
+    /// Position in the log; 0 if there is none.
     Recorded(Position),
-    /// Nothing is known of it: not behind this position, up to which some things were forgotten.
+    /// The aggregate is unknown. Its last decision may be anywhere up to this position, up to which some
+    /// aggregates were forgotten.
     Forgotten(Position),
-    /// In the entry that is being made.
+    /// The decision is in the entry that is being made.
     Decided,
 }
 
 impl Batch<'_> {
-    /// A command that names a position is carried out only if nothing was decided about its aggregate after that.
+    /// Refuses a command with `if_position` if a decision about its aggregate was made after that position.
     ///
-    /// Compare-and-set keeps this true until the entry is stored: whatever else comes to the subject first has it judged
-    /// again.
+    /// Compare-and-set keeps this valid until the entry is stored: if another entry reaches the subject
+    /// first, the command is judged again.
     pub(super) fn check_unchanged(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Some(planned) = queued.envelope.if_position else { return Ok(()) };
         let here = self.world.position();
@@ -47,7 +49,8 @@ impl Batch<'_> {
         Err(Refusal::new(Code::ResourceConflict, why))
     }
 
-    /// What a command is about, and where the last decision about that stands; none: no client asks that.
+    /// Returns a description of the command's aggregate and its last decision; `None` for commands that
+    /// clients never send.
     fn last_decision(&self, command: &AggregateCommand) -> Option<(String, Last)> {
         let forgotten = Last::Forgotten(self.world.forgotten());
         let (what, decided, recorded) = match command {
@@ -91,7 +94,8 @@ impl Batch<'_> {
         Some((what, last))
     }
 
-    /// Where the last decision stands about what has a subject of its own.
+    /// Returns the position of the last decision on the command's subject, for aggregates with a subject of
+    /// their own.
     fn last_on(&self, command: &AggregateCommand) -> Position {
         self.world.last_on(&command.subject(self.world.shards()))
     }

@@ -1,4 +1,4 @@
-//! Cells: their heartbeats, probes, which rep speaks for one, and when one is given up.
+//! Cells: heartbeats, probes, which rep acts for a cell, and losses.
 
 use schemas::cell::{self, Seen};
 use schemas::message::{Dismiss, Heartbeat, RepOrder};
@@ -13,14 +13,14 @@ use crate::effect::Effect;
 use crate::presence::Heard;
 
 impl Bbs {
-    /// A rep beat.
+    /// Handles a heartbeat of a rep.
     pub(super) fn heartbeat(&mut self, beat: &Heartbeat) {
         if self.world().cell(&beat.cell_id).is_some() {
             let source = Source::Cell(beat.cell_id.clone());
             self.clocks.read(source, (beat.clock, self.wall), false, self.now);
         }
         if !self.leads() {
-            // It watches nobody, and can say all the same how long ago a cell was heard.
+            // A standby watches no cells, but reports the time of their last heartbeat.
             if self.world().cell(&beat.cell_id).is_some() {
                 self.presence.note(beat, self.now);
             }
@@ -43,17 +43,17 @@ impl Bbs {
         }
     }
 
-    /// An order to a rep, in the name of this leader, as of now.
+    /// Returns the header of an order to a rep: the term and current position of this leader.
     fn order(&self) -> RepOrder {
         RepOrder { term: self.leadership.term(), position: self.world().position() }
     }
 
-    /// A rep answered a probe, or an order.
+    /// Handles a rep's response to a probe or an order.
     pub(super) fn probe_answered(&mut self, cell: &CellId, beat: &Heartbeat) {
         if !self.leads() {
             return;
         }
-        // Somebody else's answer says nothing of the rep that was asked.
+        // A response of another rep does not count for the one that was asked.
         if self.taken(cell, beat.presence.folder).is_some() {
             return self.presence.unanswered(cell);
         }
@@ -61,8 +61,11 @@ impl Bbs {
         self.seen(beat, news);
     }
 
-    /// Why a rep with this folder may not speak for the cell: another one does, and lives. It is the one that was
-    /// heard last or, where nobody was, the one that the log names, until it is silent for too long.
+    /// Returns the refusal for a rep with this folder if another rep acts for the cell; `None` if the rep may
+    /// act for it.
+    ///
+    /// The acting rep is the one with the last recent sign of life. If there is none, it is the rep in the
+    /// log, until it was silent for too long.
     pub(super) fn taken(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
         let of_log = || {
             let known = self.world().cell(id).filter(|known| known.present)?;
@@ -72,7 +75,7 @@ impl Bbs {
         (speaks != folder).then(|| cell::taken(id, speaks, folder))
     }
 
-    /// Why reports of a rep with this folder can't be judged: the log names another one for the cell.
+    /// Returns the refusal of reports from a rep with this folder if the log names another rep for the cell.
     pub(super) fn is_strange(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
         self.world().cell(id).filter(|known| known.presence.folder != folder)?;
         let behind = || {
@@ -83,7 +86,7 @@ impl Bbs {
         Some(self.taken(id, folder).unwrap_or_else(behind))
     }
 
-    /// A cell lives: what is new of it is recorded, and nobody gives it up any more.
+    /// Handles a sign of life: withdraws a pending loss of the cell, and records news.
     fn seen(&mut self, beat: &Heartbeat, news: bool) {
         self.shards.withdraw(&Subject::Cell(beat.cell_id.clone()), QueuedCommand::is_loss);
         if news {
@@ -91,12 +94,12 @@ impl Bbs {
         }
     }
 
-    /// Whether the log says otherwise of a cell.
+    /// Returns `true` if the heartbeat differs from the log.
     fn is_news(&self, beat: &Heartbeat) -> bool {
         !cell::decide_seen(self.world().cell(&beat.cell_id), &seen_in(beat)).is_empty()
     }
 
-    /// Probes cells that are silent, and gives up those that stay so.
+    /// Probes silent cells, and declares those lost that did not respond.
     pub(super) fn look_at_cells(&mut self) {
         let present = self.log.world().cells().filter(|(_, cell)| cell.present).map(|(id, _)| id);
         let look = self.presence.look(present, self.now);
@@ -114,7 +117,7 @@ impl Bbs {
         }
     }
 
-    /// Gives up a cell, once.
+    /// Declares a cell lost, unless that is already pending.
     fn lose(&mut self, cell: CellId) {
         if !self.shards.holds(&Subject::Cell(cell.clone()), QueuedCommand::is_loss) {
             let why = "its heartbeats stopped and a probe was not answered".to_owned();
@@ -122,7 +125,8 @@ impl Bbs {
         }
     }
 
-    /// An operator wants a cell to evacuate, or not any more: its rep is told, if it does otherwise.
+    /// Orders the rep of a cell to evacuate, or to end the evacuation, after an operator's request has
+    /// changed.
     pub(super) fn evacuation_changed(&mut self, id: &CellId) {
         self.order_evacuation(id, !self.evacuation_wanted(id));
     }
@@ -131,9 +135,10 @@ impl Bbs {
         self.world().cell(id).is_some_and(|cell| cell.evacuation_wanted)
     }
 
-    /// Tells a rep whose cell evacuates, or doesn't, to do otherwise if that is wanted.
+    /// Orders a rep to start or end the evacuation of its cell if `evacuates` differs from the operator's
+    /// request.
     fn order_evacuation(&mut self, id: &CellId, evacuates: bool) {
-        // Of a cell that comes back it is known when the log tells so whether its evacuation goes on.
+        // For a cell that returns, the log must first record whether its evacuation continues.
         if !self.world().is_present(id) {
             return;
         }
@@ -146,7 +151,7 @@ impl Bbs {
     }
 }
 
-/// What of a heartbeat is recorded.
+/// Returns the part of a heartbeat that is recorded.
 fn seen_in(beat: &Heartbeat) -> Seen {
     Seen { presence: beat.presence.clone(), evacuating: beat.evacuating, unhealthy: beat.unhealthy.clone() }
 }

@@ -1,4 +1,4 @@
-//! Commands: who asks, whether the subject proves it, and what is to be decided.
+//! Commands: checks of the sender, admission, and conversion to commands for aggregates.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::judge::check_auctioneer;
 use crate::requesters::Parts;
 
 impl Bbs {
-    /// Somebody asks for a change: it is queued, or refused at once.
+    /// Handles a request for a change: queues it, or refuses it at once.
     pub(super) fn asked(&mut self, requester: u64, ask: Ask) {
         let is_report = matches!(ask, Ask::Cell { .. });
         let refused = self.admit().and_then(|()| match ask {
@@ -59,7 +59,7 @@ impl Bbs {
         }
     }
 
-    /// Whether anything can be asked at all.
+    /// Refuses requests while appends fail, while this BBS does not lead, or while the queues are full.
     fn admit(&self) -> Result<(), Refusal> {
         if self.leadership.is_elected() && self.appends.refusal().is_some() {
             Err(self.nothing_stored())
@@ -110,7 +110,7 @@ impl Bbs {
         self.enqueue(QueuedCommand::new(Requester::Single(requester), actor, command));
     }
 
-    /// A rep that starts may speak for its cell unless another one does.
+    /// Queues the request of a starting rep to act for its cell. Refuses it if another rep acts for the cell.
     fn attach(&mut self, requester: u64, cell: &CellId, attach: Attach) -> Result<(), Refusal> {
         if let Some(refusal) = self.taken(cell, attach.folder) {
             self.emit(Effect::Warn(refusal.message.clone()));
@@ -184,7 +184,8 @@ impl Bbs {
             (of_eviction(eviction), Some(reason))
         });
         for (part, ((command, epoch), reason)) in outcomes.chain(evictions).enumerate() {
-            // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
+            // Staleness is judged later, because the auctioneer may know an entry that this BBS has not
+            // received yet.
             let requester = Requester::Part { token: requester, part };
             let queued = QueuedCommand::new(requester, Actor::Auctioneer(id.clone()), command);
             let envelope = Envelope { reason, ..Envelope::default() };
@@ -194,7 +195,7 @@ impl Bbs {
     }
 }
 
-/// A program that is run for a client is named by the request: nobody can talk to one without.
+/// Requires a request id for commands that run a program: the client addresses the program by it.
 fn check_named(envelope: &Envelope, command: &ClientCommand) -> Result<(), Refusal> {
     if envelope.request_id.is_none() && command.verb() == ClientVerb::InstanceExec {
         let problem = "is missing: the client talks to the program by it".to_owned();
@@ -203,7 +204,7 @@ fn check_named(envelope: &Envelope, command: &ClientCommand) -> Result<(), Refus
     Ok(())
 }
 
-/// What could not be placed, of which life.
+/// Converts a placement outcome to a command and the expected epoch.
 fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
     match outcome {
         PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
@@ -217,7 +218,7 @@ fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
     }
 }
 
-/// What is to stop for something more urgent, of which life.
+/// Converts an eviction to a command and the victim's epoch.
 fn of_eviction(eviction: Eviction) -> (AggregateCommand, Epoch) {
     let epoch = eviction.victim.epoch();
     let command = match &eviction.victim {

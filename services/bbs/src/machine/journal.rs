@@ -1,4 +1,4 @@
-//! The journal's side: what the follower delivers, what is decided and appended, what went wrong on the way.
+//! Journal: entries that the follower delivers, entries that are decided and appended, and failed appends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,19 @@ use crate::log::Found;
 use crate::shards::{Attempts, Boarding, Delivered, Flight};
 use crate::timelines::Times;
 
-/// How soon is converged again what the journal would not take a decision on.
+/// Delay before targets are converged again after the journal refused a decision about them.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
-/// How soon a subject's last entry is read when the outcome of an append is unknown.
+/// Delay before a subject's last entry is read after an append with an unknown outcome.
 const READ_SOON: Duration = Duration::from_millis(50);
-/// How soon it is read again when that read failed.
+/// Delay before that read is repeated after a failure.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 
-/// A subject's last entry as the journal's leader tells it: its position and id; none: the subject has no entry.
+/// Position and id of a subject's last entry, as read from the journal's leader; `None` if the subject is
+/// empty.
 type Last = Option<(Position, Option<EntryId>)>;
 
 impl Bbs {
-    /// The follower delivered what the journal holds at a position.
+    /// Handles a message that the follower delivered.
     pub(super) fn recorded(&mut self, position: Position, subject: &str, id: Option<EntryId>, bytes: &Bytes) {
         self.leadership.delivered(self.now);
         if !self.leadership.is_elected() {
@@ -66,7 +67,7 @@ impl Bbs {
         self.answer_waiting();
     }
 
-    /// Whoever listens is told by one BBS: the one that leads.
+    /// Publishes a folded entry. Only the leader does so.
     fn feed(&mut self, position: Position, entry: Arc<Entry>) {
         let cluster = self.log.world().cluster().map(|cluster| cluster.id);
         if let Some(cluster) = cluster.filter(|_| self.leads()) {
@@ -74,7 +75,7 @@ impl Bbs {
         }
     }
 
-    /// Settles what is in flight on a subject, and what waits for the follower to come so far.
+    /// Settles the entry in flight on a subject, and answers that wait for the follower.
     fn delivered(&mut self, subject: Subject, position: Position, bytes: &Bytes) {
         let delivered = self.shards.delivered(&subject, bytes);
         if let Some(answers) = self.confirmations.delivered(&subject, position) {
@@ -93,7 +94,8 @@ impl Bbs {
         }
     }
 
-    /// Somebody else was first: everything is decided again, in its order, before what came later.
+    /// Queues the commands of a flight again, before later ones, because another writer's entry was stored
+    /// first.
     fn overtaken(&mut self, subject: Subject, flight: Flight) {
         let commands = flight.decided.into_iter().map(|(command, _)| command);
         let commands: Vec<_> = commands.filter(|command| !self.is_over(command)).collect();
@@ -108,15 +110,17 @@ impl Bbs {
         self.mark_ready(subject);
     }
 
-    /// Has a subject decided in the next turn, unless answers on it wait to be confirmed.
+    /// Marks a subject to be decided in the next turn, unless answers on it wait for confirmation.
     fn mark_ready(&mut self, subject: Subject) {
         if !self.confirmations.holds(&subject) {
             self.shards.mark_ready(subject);
         }
     }
 
-    /// Whose commands are to be decided next on a subject: nobody's, while answers on it wait to be confirmed, or while every
-    /// append is rejected. Only the entry that finds out whether that has passed is appended then.
+    /// Returns which commands may be decided next on a subject. `None` while answers on it wait for
+    /// confirmation, while every append is rejected, or while it waits for a change of the shard count.
+    ///
+    /// Rejected appends do not block the cluster's subject, because probe entries are appended there.
     pub(super) fn boarding(&self, subject: &Subject) -> Option<Boarding> {
         if self.confirmations.holds(subject) || (self.appends.are_rejected() && *subject != Subject::Cluster)
         {
@@ -128,14 +132,14 @@ impl Bbs {
         self.shards.boarding(subject, self.settings.bytes_in_flight)
     }
 
-    /// Decides what waits on a subject and goes aboard, and sends the entry that comes of it.
+    /// Decides the admitted commands of a subject, and appends the resulting entry.
     pub(super) fn decide(&mut self, subject: Subject, boarding: Boarding) {
         let end = self.log.end(&subject);
         let flying = self.shards.growth().clone();
         let next = || self.shards.pop(&subject, boarding);
         let times = (Times::new(self.shown, &self.timelines), self.now);
         let judged = judge(self.log.world(), &mut self.ids, times, (&subject, end, &flying), next);
-        // More of it may be due than the entry takes.
+        // More of a command may be due than fits into the entry.
         self.shards.put_back(&subject, judged.again);
         for due in judged.decided.iter().filter_map(|(command, _)| command.converges()) {
             self.convergence.decided(due);
@@ -150,7 +154,8 @@ impl Bbs {
         }
     }
 
-    /// Nothing is to be recorded: the BBS's own commands are settled, all others once that is confirmed.
+    /// Handles commands that change nothing. The BBS's own commands are settled, all others after
+    /// confirmation.
     fn decided_nothing(&mut self, subject: Subject, decided: Answers, judged_at: Position) {
         let is_own = |(command, _): &(QueuedCommand, _)| command.is_own();
         let (own, answers): (Vec<_>, Vec<_>) = decided.into_iter().partition(is_own);
@@ -163,7 +168,7 @@ impl Bbs {
         self.mark_ready(subject);
     }
 
-    /// Sends an entry to the journal, for the first time or again.
+    /// Appends an entry, for the first time or again.
     fn append(&mut self, subject: Subject, flight: Flight) {
         self.emit(Effect::Append {
             subject: subject.clone(),
@@ -174,13 +179,13 @@ impl Bbs {
         self.shards.depart(subject, flight);
     }
 
-    /// The journal did not take an entry, or did not say.
+    /// Handles an append that failed or has an unknown outcome.
     pub(super) fn not_appended(&mut self, subject: &Subject, entry: EntryId, why: NotAppended) {
         if !self.shards.flies(subject, entry) {
             return;
         }
         match why {
-            // The follower will deliver what was there first, and that settles the flight.
+            // The follower will deliver the entry that was stored first, which settles the flight.
             NotAppended::Conflict => {}
             NotAppended::Unknown { why, stated } => {
                 let soon = if self.appends.fail() { READ_AGAIN } else { READ_SOON };
@@ -210,7 +215,7 @@ impl Bbs {
         }
     }
 
-    /// Refuses everything in an entry that is not stored and will not be.
+    /// Refuses all commands of an entry that is not stored and never will be.
     fn drop_flight(&mut self, subject: &Subject, refusal: &Refusal) {
         for (command, _) in self.shards.take_flight(subject).into_iter().flat_map(|one| one.decided) {
             self.not_called(&command.command);
@@ -222,7 +227,8 @@ impl Bbs {
         self.mark_ready(subject.clone());
     }
 
-    /// An append failed. With the first one, everybody whose command waits is refused: nothing of it was stored.
+    /// Records a failed append. After the first failure, refuses all queued commands of other actors: nothing
+    /// of them is stored.
     fn append_failed(&mut self, why: &str, certainty: Certainty) {
         if self.appends.failed(why, certainty, self.now, self.shown) {
             self.emit(Effect::Warn(format!("an append failed and is repeated: {why}")));
@@ -234,7 +240,7 @@ impl Bbs {
         self.report_appends();
     }
 
-    /// An entry of this BBS is in the log.
+    /// Records that an entry of this BBS is in the log.
     fn stored(&mut self, flight: &Flight) {
         if let Some(failed) = self.appends.stored(self.now.since(flight.sent), self.now) {
             let seconds = failed.as_secs();
@@ -243,7 +249,7 @@ impl Bbs {
         }
     }
 
-    /// What waited while every append was rejected is decided in the next turn.
+    /// Marks all subjects with queued commands to be decided in the next turn, after appends have recovered.
     fn mark_all_ready(&mut self) {
         for subject in self.shards.waiting() {
             self.mark_ready(subject);
@@ -256,14 +262,14 @@ impl Bbs {
         }
     }
 
-    /// Refusal of a command of which nothing was stored, because appends fail.
+    /// Returns the refusal of a command that was not stored because appends fail.
     pub(super) fn nothing_stored(&self) -> Refusal {
         let why = self.appends.refusal().unwrap_or_default();
         Refusal::new(Code::Unavailable, format!("{why}; nothing was stored"))
     }
 
-    /// Does what is due while appends fail: answers those who have waited long for an entry in flight, and finds out
-    /// whether the log takes entries again.
+    /// Performs the actions that are due while appends fail: replies to clients that have waited too long for
+    /// an entry in flight, and appends probe entries.
     pub(super) fn tick_appends(&mut self) {
         self.report_appends();
         if self.appends.gives_up_waiting(self.now) {
@@ -276,12 +282,12 @@ impl Bbs {
             }
         }
         if self.leads() && self.shards.in_flight() == 0 && self.appends.probes(self.now) {
-            // A new term is what a leader may always record, and it has the reps send what they postponed.
+            // A leader may always record a new term. It also makes the reps send their postponed reports.
             self.campaign(self.leadership.term().saturating_add(1));
         }
     }
 
-    /// A check of the stream that holds the log.
+    /// Handles the result of a check of the stream.
     pub(super) fn checked(&mut self, found: Result<Option<LogRow>, LogUnread>) {
         match found {
             Ok(log) => self.appends.read(log),
@@ -289,13 +295,13 @@ impl Bbs {
         }
     }
 
-    /// Has the last entries read of which something depends.
+    /// Starts the reads of last entries that confirmations need.
     pub(super) fn read_last(&mut self) {
         let reads = self.confirmations.reads();
         self.effects.extend(reads.into_iter().map(Effect::ReadLast));
     }
 
-    /// What stands last on a subject: it confirms answers, and settles an append of which nobody knows.
+    /// Handles a subject's last entry: it confirms answers, and settles an append with an unknown outcome.
     pub(super) fn last_read(&mut self, subject: &Subject, last: Result<Last, String>) {
         let stands = last.as_ref().ok().map(|last| last.map_or(Position(0), |(position, _)| position));
         let delivered = self.log.end(subject).position;
@@ -315,15 +321,18 @@ impl Bbs {
         self.read_last();
     }
 
-    /// Gives answers that were held back until the journal confirmed them.
+    /// Sends held answers that are confirmed.
     fn settle_all(&mut self, answers: Answers) {
         for (command, verdict) in answers {
             self.settle(&command, self.world().position(), verdict);
         }
     }
 
-    /// Handles a change of the number of shards: the leader decides every command of a process or a task again, on its new subject, and another
-    /// BBS refuses them. An entry in flight on an old subject is forgotten, so that this BBS sets it aside like every other reader.
+    /// Handles a change of the number of shards. The leader queues every command of a process or a task
+    /// again, on its new subject. Other BBSs refuse them.
+    ///
+    /// The BBS forgets entries that are in flight on old subjects, so it quarantines them like every other
+    /// reader does.
     pub(super) fn resharded(&mut self) {
         let held = self.confirmations.drain_shards().into_iter().map(|(command, _)| command);
         for command in held.chain(self.shards.drain_shards()).collect::<Vec<_>>() {
@@ -337,8 +346,10 @@ impl Bbs {
         }
     }
 
-    /// Returns `true` if a subject waits for a change of the number of shards. The change is recorded when no entry of a process or a task is
-    /// in flight, and until then no new one is sent.
+    /// Returns `true` if a subject waits for a change of the number of shards.
+    ///
+    /// The change is recorded when no entry of a process or a task is in flight. Until then no such entry is
+    /// sent.
     fn waits_for_resharding(&self, subject: &Subject) -> bool {
         let is_asked = || self.shards.holds(&Subject::Cluster, QueuedCommand::reshards);
         match subject {
@@ -348,7 +359,8 @@ impl Bbs {
         }
     }
 
-    /// What was judged on an old picture is judged again, before what came later; by another BBS if this one doesn't lead.
+    /// Queues commands again that were judged on an outdated World, before later ones. Refuses them if this
+    /// BBS does not lead.
     fn judge_again(&mut self, subject: &Subject, answers: Answers) {
         let commands = answers.into_iter().map(|(command, _)| command);
         if self.leads() {
@@ -358,7 +370,7 @@ impl Bbs {
         }
     }
 
-    /// Whoever waits longer for a confirmation than a client does is told to try again.
+    /// Refuses commands whose confirmation takes longer than clients wait.
     pub(super) fn give_up_confirming(&mut self) {
         for (subject, answers) in self.confirmations.tick(self.now) {
             let why = "the journal did not confirm in time that this BBS knows its end: try again";
@@ -371,13 +383,13 @@ impl Bbs {
         self.read_last();
     }
 
-    /// Settles an append of which nobody knows: what stands last on the subject tells.
+    /// Settles an append with an unknown outcome by the subject's last entry.
     fn settle_flight(&mut self, subject: &Subject, last: Result<Last, String>) {
         let Some(flight) = self.shards.flight(subject) else { return };
         let Ok(last) = last else { return self.shards.read_at(subject, self.now + READ_AGAIN) };
         let (position, entry) = last.unwrap_or((Position(0), None));
         let stored = entry == Some(flight.entry.id);
-        // Otherwise it is stored, or somebody else was first: the follower will tell which.
+        // The entry or another one was stored. The follower will deliver it, which settles the flight.
         if stored || position != flight.expected {
             return;
         }
@@ -388,8 +400,11 @@ impl Bbs {
         self.not_stored(subject.clone());
     }
 
-    /// An entry was not stored: it is appended again as it is, for the first attempt may still be under way. Unless its
-    /// time is over: somebody else leads, or a cell that was given up is heard again.
+    /// Appends an entry again that was not stored. The entry is unchanged, because the first attempt may
+    /// still be in flight.
+    ///
+    /// If another BBS leads, or a cell that it declares lost is alive, its commands are queued again or
+    /// refused instead.
     fn not_stored(&mut self, subject: Subject) {
         let Some(flight) = self.shards.take_flight(&subject) else { return };
         let deposed = !self.leads() && subject != Subject::Cluster;
@@ -399,7 +414,7 @@ impl Bbs {
         self.append(subject, flight);
     }
 
-    /// Whether a command has no reason any more: a cell that was given up is heard again.
+    /// Returns `true` if a command is obsolete: it declares a cell lost that is alive.
     fn is_over(&self, command: &QueuedCommand) -> bool {
         command.command.lost_cell().is_some_and(|cell| !self.presence.is_silent(cell))
     }

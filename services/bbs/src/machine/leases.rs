@@ -1,4 +1,4 @@
-//! Which evaluations the auctioneer has, and what becomes of those that it never answers.
+//! Leases of evaluations by the auctioneer, and evaluations that it never answers.
 
 use schemas::evaluation::{self, Duty, Evaluation};
 use schemas::message::{Lease, Leased};
@@ -9,7 +9,7 @@ use super::Bbs;
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
 
 impl Bbs {
-    /// The auctioneer has an evaluation. Of one that is not open so, as far as is known here, nothing is noted.
+    /// Records a lease. A lease of an evaluation that is not open in this World is ignored.
     pub(super) fn leased(&mut self, lease: Lease, term: u64) {
         let world = self.log.world();
         let known = match &lease.of {
@@ -26,7 +26,7 @@ impl Bbs {
         }
     }
 
-    /// Whoever had an evaluation never answered it.
+    /// Queues the decision that an evaluation was never answered.
     pub(super) fn unanswered(&mut self, lease: Lease) {
         let Lease { evaluation, delivery, of } = lease;
         let (command, epoch) = match of {
@@ -43,7 +43,7 @@ impl Bbs {
         self.enqueue(QueuedCommand { epoch: Some(epoch), ..queued });
     }
 
-    /// What is settled, or delivered again, nobody has any more.
+    /// Drops the lease of an evaluation that is settled or delivered again.
     pub(super) fn follow_evaluation(&mut self, event: &evaluation::Event, decision: DecisionId) {
         match event {
             evaluation::Event::Redelivered { .. }

@@ -1,24 +1,25 @@
-//! The BBS as a machine. [`Bbs::step`] composes duties, each of which is a type with private fields in a file of its own:
+//! The BBS as a state machine. [`Bbs::step`] composes duties; each duty is a type with private fields in its
+//! own file:
 //!
-//! | duty | owns |
+//! | duty | responsibility |
 //! |---|---|
-//! | [`Log`] | the World that the follower delivered, what was set aside, where each subject ends, the picture for queries |
-//! | [`Shards`] | queues and flights; its counts are the lengths of these |
-//! | [`Appends`] | whether the log takes entries, and how long that takes |
+//! | [`Log`] | World, quarantined entries, ends of subjects, World snapshot for queries |
+//! | [`Shards`] | queues and entries in flight |
+//! | [`Appends`] | health and latency of appends |
 //! | [`Confirmations`] | answers without an entry, until the journal's leader confirms them |
-//! | [`Requesters`] | who waits for an answer: messages of many parts, the commands of each client |
-//! | [`WaitingQueries`] | queries that ask for a position which isn't folded yet |
-//! | [`Leadership`] | whether this BBS leads, beats or campaigns |
-//! | [`Presence`] | signs of life of cells, probes, the mass-loss guard |
-//! | [`Living`] | which BBSs and auctioneers beat: to be shown |
-//! | [`Clocks`] | how the clocks of others differ from that of this BBS: the time of decisions |
+//! | [`Requesters`] | pending replies: messages of many parts, commands per client |
+//! | [`WaitingQueries`] | queries for a position that is not folded yet |
+//! | [`Leadership`] | leading, leader heartbeats, campaigns |
+//! | [`Presence`] | signs of life of cells, probes, mass-loss guard |
+//! | [`Living`] | displayed list of live BBSs and auctioneers |
+//! | [`Clocks`] | differences between clocks; time of decisions |
 //! | [`Timelines`] | subjects on which the log is ahead of the clocks |
-//! | [`Callbacks`] | calls that are owed to the owners of completed tasks |
-//! | [`Convergence`] | what is to be converged, and when everything is looked through |
+//! | [`Callbacks`] | completion callbacks to the owners of tasks |
+//! | [`Convergence`] | targets to converge, full convergence passes |
 //!
-//! No duty knows another one. Each is told what happened and returns what follows; the files below this one pass that on:
-//! `commands` (what is asked), `journal` (what is delivered, decided, appended), `reactions` (what a recorded entry brings
-//! about), `cells` (heartbeats and probes), `timers` (alarms), `queries`.
+//! Duties do not know each other. Each receives events and returns consequences, which these files pass on:
+//! `commands` (requests), `journal` (deliveries, decisions, appends), `reactions` (consequences of a recorded
+//! entry), `cells` (heartbeats and probes), `timers` (alarms), `queries`.
 
 mod cells;
 mod commands;
@@ -62,106 +63,109 @@ use crate::shards::{Boarding, Shards};
 use crate::timelines::{Timelines, Times};
 use crate::waiting::WaitingQueries;
 
-/// How often the stop of an instance that is still there is said again.
+/// Interval between repeated stop orders for an instance that is still running.
 const STOP_AGAIN: Duration = Duration::from_secs(5);
 /// Time that a new leader gives reps to report what ended while no BBS led. They take up to a second.
 const REPORTS: Duration = Duration::from_secs(2);
-/// Of how many things it takes a millisecond to see that nothing is due.
+/// Aggregates inspected per slice of a full convergence pass. A slice takes about 1 ms if nothing is due.
 pub const SWEEP: usize = 500;
-/// Most commands that wait in all shards together; more are refused as `Overloaded`.
+/// Maximum number of queued commands over all shards. Further ones are refused with `Overloaded`.
 const MOST_QUEUED: usize = 100_000;
 
-/// What a BBS is told at its start.
+/// Startup configuration of a BBS.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its own id.
     pub id: ServiceId,
-    /// Shard count of the cluster that it founds in an empty log. `None` if it never founds one: a program whose log
-    /// can be lost must not take an empty log for a new cluster.
+    /// Shard count of a cluster that this BBS founds in an empty log; `None` if it must not found one.
+    ///
+    /// A program whose log can be lost must not take an empty log for a new cluster.
     pub founds: Option<u16>,
-    /// How cells are watched.
+    /// Timeouts of the presence detection.
     pub presence: presence::Settings,
-    /// Whether what is acknowledged survives a power cut, as people read it.
+    /// Human-readable durability guarantee of acknowledged entries.
     pub durability: String,
-    /// How many ended containers queries show of each index of a process that doesn't say it.
+    /// Number of ended containers that queries show per index, unless the process sets it.
     pub history_limit: u32,
-    /// Which program it is, as people look for it.
+    /// Host, process id and version, as displayed to users.
     pub program: Program,
-    /// How many things are looked at in one step of the look at everything, so that no command waits long for it. At least 1.
+    /// Aggregates inspected per slice of a full convergence pass, at least 1. Small slices keep commands
+    /// responsive.
     pub sweep: usize,
-    /// Bytes of entries in flight beyond which only what clients ask is sent (see [`schemas::limits::BYTES_IN_FLIGHT`]).
+    /// Bytes in flight beyond which only commands of clients are sent (see
+    /// [`schemas::limits::BYTES_IN_FLIGHT`]).
     pub bytes_in_flight: usize,
-    /// Whether it may lead. One that may not shows what the log holds, and refuses every command.
+    /// `false` makes the BBS read-only: it serves queries from the log and refuses commands.
     pub may_lead: bool,
 }
 
-/// How a BBS is, in numbers.
+/// Point-in-time health figures of a BBS, exported as metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauges {
-    /// Where it stands.
+    /// Position, term and leadership.
     pub standing: Standing,
-    /// Whether it has read the journal to its end once.
+    /// `true` if it has read the journal to its end once.
     pub caught_up: bool,
     /// Commands that wait to be decided.
     pub commands_waiting: usize,
-    /// Entries on their way to the journal and back.
+    /// Entries that are not settled yet.
     pub entries_in_flight: usize,
-    /// Whether it leads, and most cells are silent together and not believed lost yet.
+    /// `true` if it leads and delays the loss of cells because most of them are silent.
     pub guards_mass_loss: bool,
-    /// How often everything was looked through.
+    /// Number of completed full convergence passes.
     pub looks: u64,
-    /// Whether everything is being looked through.
+    /// `true` during a full convergence pass.
     pub looking: bool,
     /// Milliseconds by which its clock is ahead of the median of all clocks; negative if it is behind.
     pub clock_ahead_ms: i64,
-    /// Time by which the log is ahead of the clocks.
+    /// Time by which the log is ahead of the clocks; 0 within the tolerance.
     pub log_ahead: Duration,
 }
 
-/// Decides: the only one who appends to the journal.
+/// State machine of a BBS. The leading BBS makes all decisions and is the only one that appends them.
 #[derive(Clone, Debug)]
 pub struct Bbs {
     settings: Settings,
     ids: Ids,
     clock: Steady,
-    /// The time of this step: what waits for a length of time is measured by it.
+    /// Steady time of this step, by which durations are measured.
     now: Timestamp,
-    /// Time that the clock shows in this step.
+    /// Time of the system clock in this step.
     wall: Timestamp,
-    /// The same, corrected by the clocks of others: what is decided carries it, and due times of the log are held against it.
+    /// `wall`, corrected by the other clocks. Decisions carry this time, and due times in the log are
+    /// compared with it.
     shown: Timestamp,
     clocks: Clocks,
     timelines: Timelines,
-    /// Time by which the log is ahead of the clocks, if that is more than clocks may differ; else 0.
+    /// Time by which the log is ahead of the clocks, if that exceeds the tolerance; otherwise 0.
     log_ahead: Duration,
-    /// Whether it met what it doesn't understand: then it does nothing any more.
+    /// `true` after an entry that it does not understand. A halted BBS ignores all inputs.
     halted: bool,
     log: Log,
     shards: Shards,
     appends: Appends,
     confirmations: Confirmations,
     requesters: Requesters,
-    /// Rates of the commands of domains.
+    /// Command rates of domains.
     rates: Rates,
     queries: WaitingQueries,
     leadership: Leadership,
-    /// Whether it is subscribed to commands.
+    /// `true` if it is subscribed to commands.
     listens: bool,
     presence: Presence,
     living: Living,
     callbacks: Callbacks,
     convergence: Convergence,
     leases: Leases,
-    /// Until then reps still report what ended while no BBS led.
+    /// Time until which reps may still report what ended while no BBS led.
     reports_until: Timestamp,
-    /// How often somebody asked of an evaluation what its status doesn't allow.
+    /// Number of requests about an evaluation that its status did not allow.
     refused_transitions: u64,
-    /// What this step wants done so far.
+    /// Effects of the current step.
     effects: Vec<Effect>,
 }
 
 impl Bbs {
-    /// A BBS that knows nothing yet: tell it every entry of the journal, then [`Input::CaughtUp`].
+    /// Creates a BBS with an empty World. Pass it every entry of the journal, then [`Input::CaughtUp`].
     #[must_use]
     pub fn new(settings: Settings, ids: Ids) -> Self {
         Self {
@@ -195,62 +199,63 @@ impl Bbs {
         }
     }
 
-    /// The same, that knows which positions operators set aside, wherever in the journal that is recorded.
+    /// Sets the positions that operators have quarantined, wherever in the journal that is recorded.
     #[must_use]
     pub fn knowing(self, set_aside: Positions) -> Self {
         self.starting(Reader::knowing(set_aside), World::new())
     }
 
-    /// The same, that knows the log up to where a World stands: `reader` has read all of it up to there. Tell it every entry
-    /// that follows.
+    /// Starts from a World instead of the start of the log. `reader` must have read the log up to the World's
+    /// position. Pass it every later entry.
     #[must_use]
     pub fn starting(self, reader: Reader, world: World) -> Self {
         Self { log: Log::starting(reader, world), ..self }
     }
 
-    /// The same, that has listened to the beats of leaders before it knew the log: what it waits for them counts from there.
+    /// Replaces the election with one that has received leader heartbeats since before the log was read.
+    /// Timeouts count from then.
     #[must_use]
     pub fn having_listened(self, election: Election) -> Self {
         Self { leadership: self.leadership.listened(election), ..self }
     }
 
-    /// What reads the log, as far as the follower told.
+    /// Returns the reader of the log.
     #[must_use]
     pub const fn reader(&self) -> &Reader {
         self.log.reader()
     }
 
-    /// What read the log, and what is true, of one that stops.
+    /// Returns the reader and the World of a BBS that stops.
     #[must_use]
     pub fn into_parts(self) -> (Reader, World) {
         self.log.into_parts()
     }
 
-    /// What is true, as far as the follower told.
+    /// Returns the World up to the last delivered entry.
     #[must_use]
     pub const fn world(&self) -> &World {
         self.log.world()
     }
 
-    /// Whether it may ever decide.
+    /// Returns `true` if this BBS is allowed to lead.
     #[must_use]
     pub const fn may_lead(&self) -> bool {
         self.settings.may_lead
     }
 
-    /// Whether it decides.
+    /// Returns `true` if this BBS leads.
     #[must_use]
     pub const fn leads(&self) -> bool {
         self.leadership.leads()
     }
 
-    /// Whether it looks through everything, and isn't through yet.
+    /// Returns `true` during a full convergence pass.
     #[must_use]
     pub const fn is_sweeping(&self) -> bool {
         self.convergence.is_sweeping()
     }
 
-    /// How it is, in numbers, for whoever watches it.
+    /// Returns point-in-time health figures.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         Gauges {
@@ -266,20 +271,21 @@ impl Bbs {
         }
     }
 
-    /// Trouble with appending to the log, if there is any.
+    /// Returns the trouble with appends; `None` if they are healthy.
     #[must_use]
     pub fn append_trouble(&self) -> Option<AppendTrouble> {
         let oldest = self.shards.oldest_flight().map(|sent| self.now.since(sent));
         self.appends.trouble(oldest, self.now)
     }
 
-    /// The stream that holds the log, as it was read last; `None` if it has not been read, or the log is not a stream.
+    /// Returns the stream that holds the log, as last read; `None` if it has not been read, or the log is not
+    /// a stream.
     #[must_use]
     pub const fn log_row(&self) -> Option<&LogRow> {
         self.appends.log()
     }
 
-    /// Where it stands, for whoever says that it is there.
+    /// Returns position, term and leadership.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         Standing {
@@ -289,7 +295,8 @@ impl Bbs {
         }
     }
 
-    /// When it wants an [`Input::Tick`]; none: not until something else happens.
+    /// Returns the time at which it needs an [`Input::Tick`]; `None` if only another input can make something
+    /// due.
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         if !self.log.is_caught_up() || self.halted {
@@ -310,12 +317,12 @@ impl Bbs {
         ];
         let leading = leading.into_iter().filter(|_| self.leads());
         let waits = always.into_iter().chain(leading).flatten().min();
-        // While the log is ahead of the clocks, whatever is due is found with each heartbeat of the leader.
+        // While the log is ahead of the clocks, every leader heartbeat checks the due times.
         let of_log = self
             .world()
             .next_due()
             .filter(|_| self.leads() && self.convergence.is_idle() && self.timelines.is_empty());
-        // What is due already and not on its way waits for reports.
+        // A target that is due but not in flight waits for reports.
         let awaits = self.now < self.reports_until;
         let reported = self.clock.shown_at(self.reports_until);
         let shown_at = |due: Timestamp| self.wall + due.since(self.shown);
@@ -323,7 +330,7 @@ impl Bbs {
         waits.map(|at| self.clock.shown_at(at)).into_iter().chain(of_log).min()
     }
 
-    /// Takes one input and says what is to be done, in this order.
+    /// Processes one input and returns the resulting effects in order.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
         self.take_time(now, &input);
         if self.halted {
@@ -335,7 +342,7 @@ impl Bbs {
             }
             Input::CaughtUp => {
                 self.log.catch_up();
-                // Somebody of this name may have led before it started again.
+                // An earlier run of this BBS may have been elected.
                 self.follow_leader();
             }
             Input::Checked(found) => self.checked(found),
@@ -353,7 +360,7 @@ impl Bbs {
             Input::ServerClock(clock) => {
                 self.clocks.read(Source::Server, (clock, self.wall), false, self.now);
             }
-            // Time is taken in above.
+            // Handled by `take_time`.
             Input::ClockStepped(_) => {}
             Input::Called { task, epoch, called } => self.called(&task, epoch, &called),
             Input::Disconnected => self.presence.disconnected(),
@@ -364,7 +371,7 @@ impl Bbs {
         std::mem::take(&mut self.effects)
     }
 
-    /// Takes in the time that the clock shows.
+    /// Updates the clocks with the time of this step.
     fn take_time(&mut self, now: Timestamp, input: &Input) {
         if let Input::ClockStepped(by) = input {
             self.clock.stepped(*by);
@@ -384,24 +391,25 @@ impl Bbs {
         }
     }
 
-    /// Its id.
+    /// Returns the id of this BBS.
     #[must_use]
     pub const fn id(&self) -> &ServiceId {
         &self.settings.id
     }
 
-    /// Time of decisions when its clock shows `shown`: that, corrected by the clocks of others.
+    /// Returns the time of decisions when the system clock shows `shown`: that time, corrected by the other
+    /// clocks.
     #[must_use]
     pub fn time_at(&self, shown: Timestamp) -> Timestamp {
         self.clocks.corrected(shown)
     }
 
-    /// Time of decisions on each subject.
+    /// Returns the times of decisions on each subject.
     const fn times(&self) -> Times<'_> {
         Times::new(self.shown, &self.timelines)
     }
 
-    /// How much it has under way, by name: at rest each is zero.
+    /// Returns the amount of pending work by description. All values are zero when the BBS is idle.
     #[must_use]
     pub fn books(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
@@ -421,7 +429,8 @@ impl Bbs {
         ])
     }
 
-    /// How much it remembers, by name: at rest each is bounded by what the log holds.
+    /// Returns the numbers of remembered items by description. When the BBS is idle, the contents of the log
+    /// bound all values.
     #[must_use]
     pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
@@ -432,7 +441,8 @@ impl Bbs {
         ])
     }
 
-    /// Decides what is gathered, so that what came together goes into one entry.
+    /// Decides the queued commands of all ready subjects, so that commands that arrive together share an
+    /// entry.
     fn turn(&mut self) {
         for subject in self.shards.take_ready() {
             match self.boarding(&subject) {
@@ -447,19 +457,19 @@ impl Bbs {
         self.read_last();
     }
 
-    /// A command waits to be decided.
+    /// Queues a command.
     fn enqueue(&mut self, command: QueuedCommand) {
         let command = QueuedCommand { received: self.now, ..command };
         let subject = command.command.subject(self.world().shards());
         self.shards.push(subject, command);
     }
 
-    /// A command of the BBS itself waits to be decided.
+    /// Queues a command of the BBS itself.
     fn enqueue_own(&mut self, command: AggregateCommand) {
         self.enqueue(QueuedCommand::new(Requester::Own, self.me(), command));
     }
 
-    /// Somebody is there.
+    /// Handles a sign of life of a BBS or an auctioneer.
     fn alive(&mut self, alive: Alive) {
         let world = self.log.world();
         let leader = leader(world, alive.role);
@@ -470,7 +480,7 @@ impl Bbs {
         }
     }
 
-    /// Who beats now, and this BBS among them.
+    /// Returns the live services, including this BBS.
     fn services(&self) -> Services {
         let append_trouble = self.append_trouble();
         let (id, program) = (&self.settings.id, &self.settings.program);
@@ -483,7 +493,7 @@ impl Bbs {
         schemas::entry::Actor::Bbs(self.settings.id.clone())
     }
 
-    /// Tells whoever waits for it what became of a command, at a position.
+    /// Sends the verdict of a command, as of a position, to its sender.
     fn settle(&mut self, command: &QueuedCommand, position: Position, verdict: Verdict) {
         if let Some(due) = command.converges() {
             self.convergence.settled(&due);
@@ -496,7 +506,7 @@ impl Bbs {
         }
     }
 
-    /// Tells whoever waits for it that a command was not decided.
+    /// Sends a refusal to the sender of a command.
     fn refuse(&mut self, command: &QueuedCommand, refusal: Refusal) {
         self.settle(command, Position(0), Err(refusal));
     }
@@ -510,7 +520,7 @@ impl Bbs {
     }
 }
 
-/// Why a command is refused that only a leader takes.
+/// Returns the refusal of a command that only a leader accepts.
 fn not_leading(may_lead: bool) -> Refusal {
     if may_lead {
         return Refusal::new(Code::Unavailable, "this BBS does not lead: try again");
@@ -519,7 +529,7 @@ fn not_leading(may_lead: bool) -> Refusal {
     Refusal::new(Code::InvalidStateTransition, why)
 }
 
-/// Who leads in a role, as the log says.
+/// Returns the leader of a role in the log.
 fn leader(world: &World, role: Role) -> Option<&ServiceId> {
     Some(&world.cluster()?.leader(role)?.id)
 }

@@ -1,4 +1,4 @@
-//! Queries: given to whoever answers them, with a picture of the World, at once or when it has come far enough.
+//! Queries: passed on with a World snapshot, at once or when the World has reached the required position.
 
 use projections::{Observed, Picture, records};
 use schemas::cell::Cell;
@@ -12,10 +12,10 @@ use crate::effect::{Effect, Reply};
 use crate::input::Query;
 
 impl Bbs {
-    /// Somebody asks what is true.
+    /// Handles a query.
     pub(super) fn queried(&mut self, requester: u64, at_least: Option<Position>, query: Query) {
         if !self.log.is_caught_up() || self.world().cluster().is_none() {
-            // What it has not read yet would be told as if it did not exist.
+            // Otherwise the answer would omit everything that is not read yet.
             let refusal = Refusal::new(Code::Unavailable, "this BBS is still reading the journal: try again");
             return self.answer(requester, Reply::Rows(Err(refusal)));
         }
@@ -30,7 +30,7 @@ impl Bbs {
         }
     }
 
-    /// Answers the queries that need not wait any more.
+    /// Passes on the queries whose position is reached, and refuses those that have waited too long.
     pub(super) fn answer_waiting(&mut self) {
         for (requester, query) in self.queries.ripe(self.now, self.log.world().position()) {
             match query {
@@ -40,7 +40,7 @@ impl Bbs {
         }
     }
 
-    /// Gives the query to whoever answers it from a picture: that takes long, and nothing is decided meanwhile.
+    /// Passes a query on with a World snapshot. Answering takes long, and must not delay decisions.
     fn show(&mut self, requester: u64, query: Query) {
         let heard =
             |(id, _): (&CellId, &Cell)| Some((id.clone(), self.now.since(self.presence.heard_at(id)?)));
@@ -60,13 +60,14 @@ impl Bbs {
     }
 }
 
-/// Answers a query from a picture to somebody who may read everything. A pure read, for whoever has time.
+/// Answers a query from a World snapshot for a client that may read everything. The function is pure and can
+/// run on any thread.
 #[must_use]
 pub fn answer(query: &Query, picture: &Picture, observed: &Observed) -> Reply {
     answer_to(&Sight::Everything, query, picture, observed)
 }
 
-/// The same to somebody, without the values of the environment that he may not read.
+/// Answers a query like [`answer`], without the environment values that the client may not read.
 #[must_use]
 pub fn answer_to(sight: &Sight, query: &Query, picture: &Picture, observed: &Observed) -> Reply {
     match query {

@@ -1,4 +1,4 @@
-//! Reacting to what happened: what a recorded entry makes the leader tell others, and converge.
+//! Reactions to a recorded entry: orders to reps, callbacks and convergence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,15 +20,15 @@ use crate::convergence;
 use crate::effect::Effect;
 use crate::leadership::State;
 
-/// The containers that each cell has to stop.
+/// Containers to stop, by cell.
 type Stops = BTreeMap<CellId, BTreeSet<(WorkKey, InstanceGuid)>>;
 
 impl Bbs {
-    /// An entry was recorded.
+    /// Handles a recorded entry.
     pub(super) fn react(&mut self, entry: &Entry, changes: &[Change]) {
         if changes.contains(&Change::Cluster) {
             self.follow_leader();
-            // Whoever leads: a deposed BBS may have an entry in flight on an old subject.
+            // Every BBS does this, because a deposed leader may have an entry in flight on an old subject.
             if reshards(entry) {
                 self.resharded();
             }
@@ -87,8 +87,8 @@ impl Bbs {
         }
     }
 
-    /// A client was let into a container: its rep runs the program. An order that is lost is not given again, for its client
-    /// waits for it.
+    /// Orders a rep to run a program for a client in a container. A lost order is not repeated, because its
+    /// client is waiting.
     fn let_in(&mut self, decision: &Decision, by: &Instance, exec: &Exec) {
         let (Actor::Client { domain, name }, Some(request_id)) = (&decision.actor, &decision.request_id)
         else {
@@ -105,21 +105,23 @@ impl Bbs {
         self.emit(Effect::Enter(by.cell_id.clone(), enter));
     }
 
-    /// A parameterised task is another one: if more of its tasks may run, what waits may be launched.
+    /// Handles an update of a parameterised task: if more of its tasks may run now, waiting dispatches can be
+    /// launched.
     fn react_to_parameterised(&mut self, decision: &Decision, event: &parameterised::Event) {
         let parameterised::Event::Updated { .. } = event else { return };
         let Aggregate::Parameterised { guid, .. } = &decision.aggregate else { return };
         self.launch_dispatches(&guid.clone());
     }
 
-    /// What waits of a parameterised task may be launched, if anything does.
+    /// Converges a parameterised task if it has waiting dispatches.
     fn launch_dispatches(&mut self, of: &ParameterisedGuid) {
         if self.world().parameterised(of).is_some_and(|of| !of.queue.is_empty()) {
             self.converge(Due::Parameterised(of.clone()));
         }
     }
 
-    /// A task that a periodic or parameterised task launched has ended: what waits for that may be launched.
+    /// Handles the end of a launched task: a waiting launch of its periodic or parameterised task may be
+    /// possible now.
     fn launch_what_waits(&mut self, decision: &Decision, event: &task::Event) {
         let task::Event::Completed { .. } = event else { return };
         let Aggregate::Task { guid, .. } = &decision.aggregate else { return };
@@ -153,7 +155,7 @@ impl Bbs {
         }
     }
 
-    /// Gives an ordinal to each cell that has none, once.
+    /// Queues the assignment of ordinals to cells without one, unless it is already queued.
     fn number_cells(&mut self) {
         let waits = |queued: &QueuedCommand| matches!(queued.command, AggregateCommand::Number);
         if !self.shards.holds(&Subject::Cluster, waits) && self.world().lacks_ordinals() {
@@ -161,27 +163,28 @@ impl Bbs {
         }
     }
 
-    /// A cell came, changed or left: the global processes follow it.
+    /// Converges all global processes, because a cell appeared, changed or left.
     fn converge_global(&mut self) {
         let global: Vec<Due> = self.world().global().cloned().map(Due::Process).collect();
         global.into_iter().for_each(|due| self.converge(due));
     }
 
-    /// A cell is gone: everything that names it is converged.
+    /// Converges everything that refers to a cell, because the cell is gone.
     fn converge_cell(&mut self, id: &CellId) {
         for due in convergence::of_cell(self.world(), id) {
             self.converge(due);
         }
     }
 
-    /// Something happened to a process or task: it is converged.
+    /// Queues the convergence of a target, because of an event.
     fn converge(&mut self, due: Due) {
         if self.convergence.queue(&due) {
             self.enqueue_own(AggregateCommand::converge(due));
         }
     }
 
-    /// What was given to a cell that is lost meanwhile: it was decided before that was known, so nobody else looks at it.
+    /// Converges a target if the decision has placed it on a cell that was lost in between. The handling of
+    /// the loss did not cover it.
     fn reap(&mut self, decision: &Decision) {
         let due = match &decision.aggregate {
             Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
@@ -200,7 +203,7 @@ impl Bbs {
         }
     }
 
-    /// Follows what the log says of who leads.
+    /// Follows the leader in the log.
     pub(super) fn follow_leader(&mut self) {
         let Some(leader) = self.log.world().cluster().and_then(|cluster| cluster.bbs.as_ref()) else {
             return;
@@ -209,7 +212,8 @@ impl Bbs {
         let should_yield = self.clocks.should_yield(self.now);
         let state = State { caught_up: self.log.is_caught_up(), in_flight, should_yield };
         let change = self.leadership.follow(leader, state, self.now);
-        // One that leads no longer because its appends fail refuses commands with the reason, rather than in silence.
+        // A BBS that stopped leading because its appends fail stays subscribed, so that clients receive the
+        // reason.
         let listens = self.leads() || (self.leadership.is_elected() && self.appends.fail());
         if listens != std::mem::replace(&mut self.listens, listens) {
             self.emit(Effect::Listening(listens));
@@ -233,7 +237,8 @@ impl Bbs {
         } else {
             self.callbacks.clear();
             self.leases.clear();
-            // What waits is refused, so that it is asked elsewhere. What is in flight is settled by the log.
+            // Queued commands are refused so that clients try another BBS. The log settles the entries in
+            // flight.
             let refusal = match self.appends.fail() {
                 true => self.nothing_stored(),
                 false => not_leading(self.settings.may_lead),
@@ -245,7 +250,7 @@ impl Bbs {
         }
     }
 
-    /// Says again what shall stop and is still there.
+    /// Repeats the stop orders for instances that are still running.
     pub(super) fn stop_again(&mut self) {
         let mut stops = Stops::new();
         for work in self.world().stopping() {
@@ -256,7 +261,7 @@ impl Bbs {
         self.send_stops(stops);
     }
 
-    /// Another container took a record whose instance was asked to stop: it shall stop in its place.
+    /// Gathers the stop of a container that has taken over a record whose instance was asked to stop.
     fn gather_stop_of_successor(&self, key: &ActualLrpKey, stops: &mut Stops) {
         let lrp = self.world().process(&key.process_guid).and_then(|process| process.actual(&key.place));
         if lrp.is_some_and(Actual::is_stopping) {
@@ -299,7 +304,7 @@ impl Bbs {
                 self.owe_callback(guid);
                 self.callbacks.gave_up(guid, self.now);
             }
-            // Who marked the task RESOLVING calls.
+            // The BBS that marked the task RESOLVING sends the call.
             task::Event::Resolving {} if decision.actor == self.me() => self.call(guid, *epoch),
             task::Event::CallbackTried { called, .. } if called.verdict() == CallbackVerdict::Ended => {
                 self.callbacks.forget(guid);
@@ -313,7 +318,7 @@ impl Bbs {
         }
     }
 
-    /// Owes the calls that the log names.
+    /// Registers the outstanding callbacks of all tasks in the log.
     fn owe_callbacks(&mut self) {
         let world = self.log.world();
         for task in world.callbacks().filter_map(|guid| world.task(guid)) {
@@ -329,7 +334,8 @@ impl Bbs {
         }
     }
 
-    /// Calls the owner of a RESOLVING task, unless it answered before and that is to be recorded.
+    /// Sends the call of a RESOLVING task, unless its response has already arrived and only needs to be
+    /// recorded.
     pub(super) fn call(&mut self, guid: &TaskGuid, epoch: Epoch) {
         if let Some(called) = self.callbacks.answer(guid).cloned() {
             return self.record_call(guid, epoch, called);
@@ -343,7 +349,7 @@ impl Bbs {
         }
     }
 
-    /// A call came back.
+    /// Handles the result of a call.
     pub(super) fn called(&mut self, guid: &TaskGuid, epoch: Epoch, called: &Called) {
         if !self.leads() || self.world().task(guid).is_none_or(|task| task.epoch != epoch) {
             return;
@@ -355,12 +361,12 @@ impl Bbs {
         self.record_call(guid, epoch, called.clone());
     }
 
-    /// A command was not decided: if it was to begin a call, or to end one, that is still owed.
+    /// Schedules a retry if an undecided command was to start a call or to record its end.
     pub(super) fn not_called(&mut self, command: &AggregateCommand) {
         if let AggregateCommand::Task(guid, command) = command
             && match &**command {
                 task::Command::BeginResolving => true,
-                // A call that is to be repeated is owed already; what came of this one is told with the next.
+                // A call that is to be repeated is already scheduled; the result of the next one is recorded.
                 task::Command::Called(_, called) => called.verdict() != CallbackVerdict::Repeat,
                 task::Command::Desire(_)
                 | task::Command::Launch(_)
@@ -378,14 +384,14 @@ impl Bbs {
         }
     }
 
-    /// What came of a call goes into the log.
+    /// Queues the decision that records the result of a call.
     fn record_call(&mut self, guid: &TaskGuid, epoch: Epoch, called: Called) {
         let command = Box::new(task::Command::Called(epoch, called));
         self.enqueue_own(AggregateCommand::Task(guid.clone(), command));
     }
 }
 
-/// The container that an event puts into a record.
+/// Returns the container that an event puts into a record.
 fn taken_by(event: &Event) -> Option<&Instance> {
     match event {
         Event::Actual(actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. })
@@ -421,7 +427,7 @@ fn taken_by(event: &Event) -> Option<&Instance> {
     }
 }
 
-/// What a completion callback posts, with Diego's field names.
+/// Returns the body of a completion callback, with Diego's field names.
 fn callback_body(task: &task::Task, done: &task::Completed) -> String {
     let (failed, reason, result) = match &done.outcome {
         task::Outcome::Succeeded { result } => (false, "", result.as_str()),

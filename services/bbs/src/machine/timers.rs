@@ -1,4 +1,4 @@
-//! Time: beats, elections, due times, convergence, silent cells.
+//! Timers: leader heartbeats, elections, due times, convergence, silent cells.
 
 use election::Duty;
 use projections::Due;
@@ -16,7 +16,7 @@ use crate::convergence;
 use crate::effect::Effect;
 
 impl Bbs {
-    /// Does what is due.
+    /// Performs everything that is due.
     pub(super) fn tick(&mut self) {
         self.answer_waiting();
         for subject in self.shards.due_reads(self.now) {
@@ -44,13 +44,15 @@ impl Bbs {
         Beat { id, term, position: self.world().position(), steps_down }
     }
 
-    /// Returns the last beat of a leader that stops, by which a standby takes over at once. `None` if this BBS doesn't lead.
+    /// Returns the last heartbeat of a leader that stops, which makes a standby take over at once. `None` if
+    /// this BBS does not lead.
     #[must_use]
     pub fn last_beat(&self) -> Option<Beat> {
         self.standing().leads.then(|| self.beat(true))
     }
 
-    /// Queues the election of this BBS. In an empty log it founds the cluster first, if it may; otherwise it waits.
+    /// Queues the election of this BBS. In an empty log it founds the cluster first if it may; otherwise it
+    /// does nothing.
     pub(super) fn campaign(&mut self, term: u64) {
         if self.shards.holds(&Subject::Cluster, |_| true) {
             return;
@@ -98,7 +100,8 @@ impl Bbs {
         }
     }
 
-    /// Returns `true` if a launch would be skipped because of an earlier task that may have ended while no BBS led.
+    /// Returns `true` if a launch would be skipped because of an earlier task that may have ended while no
+    /// BBS led.
     fn awaits_reports(&self, due: &Due) -> bool {
         let Due::Periodic(guid) = due else { return false };
         let known = self.world().periodic(guid).and_then(|known| known.desired.as_ref());
@@ -107,7 +110,8 @@ impl Bbs {
             && self.world().launched_by(guid).any(Task::is_live)
     }
 
-    /// A COMPLETED task is marked RESOLVING first; one that is RESOLVING already is called again.
+    /// Starts a callback: marks a COMPLETED task RESOLVING first, or calls again for a task that is already
+    /// RESOLVING.
     fn begin_call(&mut self, guid: &TaskGuid, epoch: Epoch) {
         let task = self.world().task(guid).filter(|task| task.epoch == epoch);
         match task.and_then(|task| task.state.as_ref()) {

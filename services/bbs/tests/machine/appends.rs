@@ -1,4 +1,4 @@
-//! A journal that takes no entries: who is told what, and that everything goes on afterwards.
+//! A journal that accepts no entries: replies to clients, findings, and recovery.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn is_done(scene: &Scene, requester: u64) -> bool {
     matches!(scene.answers.get(&requester), Some(Reply::Done(Ok(_))))
 }
 
-/// The findings of the status that are about appends.
+/// Returns the findings about appends in the status.
 fn findings(scene: &mut Scene) -> Vec<FindingCode> {
     let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));
     let Reply::Rows(Ok(text)) = answer else { panic!("{answer:?}") };
@@ -29,7 +29,7 @@ fn findings(scene: &mut Scene) -> Vec<FindingCode> {
     row.findings.into_iter().map(|finding| finding.code).filter(|code| about.contains(code)).collect()
 }
 
-/// How often a line with this text was logged.
+/// Returns the number of logged lines that contain this text.
 fn logged(scene: &Scene, text: &str) -> usize {
     scene.warned.iter().filter(|line| line.contains(text)).count()
 }
@@ -81,7 +81,7 @@ fn unanswered_append_is_answered_as_unknown_and_stored_after_all() {
     assert!(!unknown.message.contains("nothing was stored"));
     scene.pass(Duration::from_secs(15));
     assert_eq!(findings(&mut scene), [FindingCode::AppendsFail]);
-    // It does not lead any more, and refuses with the reason all the same.
+    // It no longer leads, but still refuses commands with the reason.
     assert!(!scene.bbs(0).leads());
     let late = scene.client(0, words::lrp("api", 1));
     assert!(refusal(&scene, late).message.contains("nobody answers"));

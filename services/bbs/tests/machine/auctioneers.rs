@@ -1,4 +1,4 @@
-//! What auctioneers say, and how long it counts.
+//! Messages of auctioneers, and how long they are valid.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn elect(scene: &mut Scene, name: &str, term: u64) {
     assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
 }
 
-/// No cell takes the first instance of web, says an auctioneer.
+/// Reports as an auctioneer that no cell accepts the first instance of web.
 fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
     let process = scene.bbs(0).world().process(&words::process_guid("web")).unwrap();
     let place = fixtures::place(0, "web");
@@ -55,7 +55,7 @@ fn an_outcome_that_waits_to_be_decided_counts_only_while_its_auctioneer_leads() 
         let mut scene = Scene::with(1, &["c1"]);
         elect(&mut scene, "a1", 1);
         scene.client(0, words::lrp("web", 1));
-        // While an entry of the process's shard is in flight, the outcome waits.
+        // The outcome waits while an entry of the process's shard is in flight.
         scene.fate.insert("muster.event.lrp", Fate::Held);
         scene.client(0, words::scale("web", 2));
         let token = unplaced(&mut scene, "a1", 1);
@@ -77,7 +77,7 @@ fn desire(scene: &mut Scene, name: &str, priority: u8) {
     scene.client(0, ClientCommand::LrpDesire(Box::new(DesiredLrp { priority, ..*lrp })));
 }
 
-/// The first instance of a process, in its life, and since when it is as it is.
+/// Returns the key of the first instance of a process, and the time since which it is in its state.
 fn first(scene: &Scene, name: &str) -> (WorkKey, Timestamp) {
     let process = scene.bbs(0).world().process(&words::process_guid(name)).unwrap();
     let place = fixtures::place(0, name);
@@ -99,7 +99,7 @@ fn switch(scene: &mut Scene, on: bool) {
     assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
 }
 
-/// Answers whether what the auctioneer says has to be said again.
+/// Sends an eviction as the auctioneer. Returns `true` if it must be sent again.
 fn evict(scene: &mut Scene, eviction: &Eviction) -> bool {
     let (leases, outcomes) = (vec![], vec![]);
     let evictions = vec![eviction.clone()];
@@ -109,7 +109,7 @@ fn evict(scene: &mut Scene, eviction: &Eviction) -> bool {
     answer.as_ref().is_err_and(|refusal| refusal.code == Code::Unavailable)
 }
 
-/// A process of priority 20 is on c1, and another of 80 waits.
+/// Returns a scene with a process of priority 20 on c1 and a waiting one of priority 80.
 fn full() -> (Scene, Eviction) {
     let mut scene = Scene::with(1, &["c1"]);
     elect(&mut scene, "a1", 1);
@@ -142,7 +142,7 @@ fn what_is_less_urgent_stops_only_as_it_was_judged() {
         assert!(!evict(&mut scene, &wrong), "{wrong:?}");
         assert_eq!(stops(&scene), 0, "{wrong:?}");
     }
-    // The auctioneer may know an entry that is still on its way here: then it has to ask again.
+    // The auctioneer may know an entry that this BBS has not received yet. Then it must try again.
     let known = right.preemptor.clone();
     let (epoch, place) = (Epoch(scene.now + Duration::from_secs(1)), fixtures::place(0, "late"));
     let unheard = WorkKey::Lrp { key: ActualLrpKey::new(words::process_guid("late"), place), epoch };

@@ -1,4 +1,4 @@
-//! What each decision names as its cause, and what ends with what nobody wants any more.
+//! Causes of decisions, and the end of instances that are no longer desired.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ fn report(scene: &mut Scene, index: u32, number: u64, cell: &str, step: actual::
     scene.report(0, cell, words::of_lrp("web", index, epoch, container(number, cell), step));
 }
 
-/// The newest decision with an event of this type.
+/// Returns the newest decision with an event of this type.
 fn last(scene: &Scene, event: &str) -> Decision {
     let has = |decision: &Decision| decision.events.iter().any(|one| one.type_name() == event);
     let decided = scene.decisions().into_iter().map(|(_, decision)| decision).filter(has).last();
     decided.unwrap_or_else(|| panic!("no {event}"))
 }
 
-/// What it follows from, and the first of that chain.
+/// Returns the cause of a decision, and the first decision of its chain.
 fn follows(decision: &Decision) -> (Option<DecisionId>, DecisionId) {
     (decision.cause, decision.correlation)
 }
@@ -59,7 +59,7 @@ fn each_index_has_its_own_chain() {
     assert_eq!(follows(&scaled), (None, scaled.id), "a client begins a chain");
     report(&mut scene, 1, 11, "c2", start());
     assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&scaled));
-    // What becomes of index 0 has nothing to do with the scale.
+    // Events of index 0 are independent of the scale.
     report(&mut scene, 0, 10, "c1", crash());
     let crashed = last(&scene, "actual.crashed.v1");
     assert_eq!(follows(&crashed), after(&desired));

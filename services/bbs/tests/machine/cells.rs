@@ -1,4 +1,4 @@
-//! Cells that are lost, or thought so.
+//! Cells that are lost, or appear to be.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::words::{self, container, start};
 const SECOND: Duration = Duration::from_secs(1);
 const FIVE: [&str; 5] = ["c1", "c2", "c3", "c4", "c5"];
 
-/// A cluster whose process has an instance on each of these cells, RUNNING.
+/// Returns a scene whose process has a RUNNING instance on each of these cells.
 fn running(bbss: usize, on: &[&str]) -> Scene {
     let mut scene = Scene::with(bbss, &FIVE);
     scene.client(0, words::lrp("web", u32::try_from(on.len()).unwrap()));
@@ -35,7 +35,7 @@ fn lose(scene: &mut Scene, cells: &[&str]) {
     scene.cells.retain(|cell, _| !cells.contains(&cell.as_str()));
 }
 
-/// How long after the first of these events the last of those came.
+/// Returns the time between the first event of one type and the last event of another.
 fn between(scene: &Scene, first: &str, last: &str) -> Duration {
     let time = |event| -> Vec<Timestamp> { scene.times(event) };
     time(last).into_iter().max().unwrap().since(time(first).into_iter().min().unwrap())
@@ -76,7 +76,7 @@ fn a_second_cell_that_is_lost_while_the_first_is_dealt_with_is_dealt_with_as_wel
     lose(&mut scene, &["c1"]);
     scene.pass(3 * SECOND);
     lose(&mut scene, &["c2"]);
-    // What is decided about the first is on its way to the log when the second is lost.
+    // The decision about the first cell's loss is in flight when the second cell is lost.
     scene.fate.insert("muster.event.lrp", Fate::Held);
     while scene.times("cell.disappeared.v1").len() < 2 {
         scene.pass(SECOND / 10);
@@ -133,7 +133,7 @@ fn who_takes_the_place_of_what_shall_stop_is_asked_at_once_as_well() {
     scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), claim));
     scene.client(0, words::scale("web", 0));
     assert_eq!(scene.stops.len(), 1);
-    // A container on another cell, which evacuated and no longer does, runs and says so.
+    // A container on another cell, which has ended its evacuation, reports that it is running.
     scene.report(0, "c2", words::of_lrp("web", 0, epoch, container(2, "c2"), start()));
     let (cell, stop) = scene.stops.last().unwrap();
     assert_eq!((scene.stops.len(), cell), (2, &words::cell_id("c2")));
@@ -156,7 +156,7 @@ fn a_task_on_a_lost_cell_has_failed() {
 #[test]
 fn who_is_heard_before_it_is_written_down_is_not_lost() {
     let mut scene = running(1, &["c1"]);
-    // Something else about the cell is on its way to the log, so that its loss waits.
+    // Another entry about the cell is in flight, so its loss waits.
     scene.fate.insert("muster.event.cell.c1", Fate::Held);
     let mut sick = words::heartbeat("c1", 1, 99);
     sick.unhealthy = Some("no disk".into());
@@ -186,7 +186,7 @@ fn a_loss_of_which_nobody_knows_is_not_written_again_when_the_cell_is_heard() {
     scene.pass(30 * SECOND);
     assert_eq!(scene.times("cell.disappeared.v1"), []);
     assert_eq!(scene.state(0, "web", 0), "RUNNING");
-    // And when it is lost again, it is.
+    // A later loss is recorded.
     lose(&mut scene, &["c1"]);
     scene.pass(25 * SECOND);
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
@@ -273,7 +273,7 @@ fn a_rep_that_starts_with_an_earlier_clock_is_known_within_a_heartbeat() {
     scene.pass(6 * SECOND);
     assert_eq!(incarnation(&scene), 5);
     assert_eq!(scene.times("cell.appeared.v1").len(), 3);
-    // An old heartbeat of the run before is answered by a question, and changes nothing.
+    // A delayed heartbeat of the previous incarnation causes a probe and changes nothing.
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 4, 99)));
     assert_eq!(incarnation(&scene), 5);
 }
@@ -289,7 +289,7 @@ fn an_old_heartbeat_tells_the_next_leader_nothing() {
     scene.pass(3 * SECOND);
     assert!(scene.bbs(1).leads());
     scene.strangers.insert("c1".into(), now);
-    // Said before the evacuation, and heard after the next one was elected.
+    // Sent before the evacuation, but received after the next leader was elected.
     scene.input(1, Input::Heartbeat(words::heartbeat("c1", 1, 3)));
     assert_eq!(scene.probes, [words::cell_id("c1")], "it asks");
     assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().evacuating);
@@ -303,9 +303,9 @@ fn an_answer_that_a_heartbeat_overtook_tells_nothing() {
     later.evacuating = true;
     scene.input(0, Input::Heartbeat(later));
     let cell = words::cell_id("c1");
-    // Written before the evacuation began, and read after the heartbeat that told of it.
+    // Sent before the evacuation started, but received after the heartbeat that reported it.
     scene.input(0, Input::Probed { cell: cell.clone(), answer: Some(words::heartbeat("c1", 1, 49)) });
-    // Nor does it make an older heartbeat news.
+    // Nor does the response make an older heartbeat count as news.
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 1, 49)));
     assert!(scene.bbs(0).world().cell(&cell).unwrap().evacuating);
     assert_eq!(scene.times("cell.resumed.v1"), []);
@@ -324,7 +324,7 @@ fn the_next_leader_is_told_what_is_new_by_an_answer() {
     assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().unhealthy.is_some());
 }
 
-// ---- who speaks for a cell ------------------------------------------------------------------------------------------
+// ---- which rep acts for a cell ----------------------------------------------------------------------------
 
 fn attach(scene: &mut Scene, cell: &str, folder: u64) -> Result<(), Code> {
     let attach = Attach { folder: words::folder(folder) };
@@ -339,7 +339,7 @@ fn done(scene: &Scene, asked: u64) -> Result<(), Code> {
     }
 }
 
-/// What another rep with the same cell's id says.
+/// Returns a heartbeat of another rep that uses the same cell id.
 fn intruder(sequence: u64) -> Heartbeat {
     let mut beat = words::heartbeat("c1", 50, sequence);
     beat.presence.folder = words::folder(2);
@@ -370,8 +370,8 @@ fn a_second_rep_of_a_living_cell_is_refused_and_changes_nothing() {
     assert_eq!(scene.decisions().len(), before, "nothing of it is in the log");
 }
 
-/// A rep that may speak learns where the log stood, and asks nobody who knows less: so what the log says of its cell must
-/// not be behind the journal.
+/// A rep that may act receives the current position of the log, and ignores a BBS that knows less. So the
+/// World must not be behind the journal with respect to its cell.
 #[test]
 fn a_rep_is_let_speak_when_the_journal_confirms_that_its_cell_is_known() {
     let mut scene = Scene::with(1, &["c1"]);
@@ -388,7 +388,7 @@ fn a_rep_is_let_speak_when_the_journal_confirms_that_its_cell_is_known() {
 fn another_rep_takes_over_a_cell_that_is_lost() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.cells.clear();
-    // Its answer to a probe is not the answer of the rep that was asked.
+    // The other rep's response to a probe is not a response of the probed rep.
     scene.strangers.insert("c1".into(), intruder(1));
     scene.pass(8 * SECOND);
     assert_eq!(attach(&mut scene, "c1", 2), Err(Code::CellTaken));
@@ -397,7 +397,7 @@ fn another_rep_takes_over_a_cell_that_is_lost() {
     assert_eq!(attach(&mut scene, "c1", 2), Ok(()));
     scene.input(0, Input::Heartbeat(intruder(2)));
     assert_eq!(scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().presence.folder, words::folder(2));
-    // From now on the first one is the stranger.
+    // From now on the first rep is the one that is refused.
     assert_eq!(attach(&mut scene, "c1", 1), Err(Code::CellTaken));
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 90, 1)));
     assert_eq!(scene.times("cell.appeared.v1").len(), 2);
@@ -412,7 +412,7 @@ fn a_cell_that_vanished_with_most_others_is_taken_over_before_that_is_believed()
     assert_eq!(attach(&mut scene, "c1", 2), Ok(()));
 }
 
-// ---- what operators ask ---------------------------------------------------------------------------------------------
+// ---- commands of operators --------------------------------------------------------------------------------
 
 fn operator(scene: &mut Scene, request: Option<&str>, command: cell::Command) -> Result<(), Code> {
     let request_id = request.map(|id| id.parse().unwrap());
@@ -434,7 +434,7 @@ fn an_evacuation_is_a_decision_and_is_ordered_until_the_rep_evacuates() {
     assert_eq!(decision.actor, Actor::Operator("ada".parse().unwrap()));
     assert_eq!((decision.reason.as_deref(), decision.request_id.unwrap().as_str()), (Some("new disk"), "r1"));
 
-    // The rep doesn't hear it: it is said again with every heartbeat, also by whoever leads from now on.
+    // The rep does not receive the order. It is repeated with every heartbeat, also by the next leader.
     let ordered = |scene: &Scene| scene.orders.iter().filter(|(order, _)| *order == "evacuate").count();
     assert_eq!(ordered(&scene), 1);
     scene.pass(6 * SECOND);
@@ -443,7 +443,7 @@ fn an_evacuation_is_a_decision_and_is_ordered_until_the_rep_evacuates() {
     scene.pass(20 * SECOND);
     assert!(scene.bbs(1).leads() && ordered(&scene) > 3, "{:?}", scene.orders);
 
-    // It evacuates: nothing is to be said any more.
+    // The rep evacuates, so the order is not repeated.
     scene.cells.clear();
     let mut beat = words::heartbeat("c1", 1, 500);
     beat.evacuating = true;
@@ -489,7 +489,7 @@ fn a_rep_that_has_evacuated_leaves_at_once_and_is_forgotten_when_asked() {
         (cell.present, cell.gone.as_deref(), cell.evacuation_wanted),
         (false, Some("evacuated"), false)
     );
-    // What it said before it left and what comes after doesn't bring it back.
+    // Neither an earlier heartbeat nor one after it left brings the cell back.
     beat.sequence -= 1;
     scene.input(0, Input::Heartbeat(beat));
     assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")));
@@ -497,7 +497,7 @@ fn a_rep_that_has_evacuated_leaves_at_once_and_is_forgotten_when_asked() {
     assert_eq!(operator(&mut scene, None, cell::Command::Forget), Ok(()));
     assert!(scene.bbs(0).world().cell(&words::cell_id("c1")).is_none());
     assert_eq!(operator(&mut scene, None, cell::Command::Forget), Err(Code::ResourceNotFound));
-    // It may come back, as a new one.
+    // The cell may return as a new one.
     scene.cells.insert("c1".into(), (2, 0));
     scene.pass(6 * SECOND);
     assert!(scene.bbs(0).world().is_present(&words::cell_id("c1")));

@@ -12,7 +12,7 @@ use crate::words::{self, container, start};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Everybody's clock is set, and who slept wakes up.
+/// Sets the clock of all processes. Sleeping cells wake up.
 fn set(scene: &mut Scene, seconds: i64) {
     let step = Duration::from_secs(seconds.unsigned_abs());
     scene.now = if seconds < 0 { scene.now - step } else { scene.now + step };
@@ -69,7 +69,7 @@ fn decisions_never_go_back_in_time() {
     assert!(of_shard.map(|(_, decision)| decision.at).is_sorted());
 }
 
-/// Every clock is set, and its BBS notices.
+/// Sets the clock of all processes, and each BBS notices the jump.
 fn step(scene: &mut Scene, seconds: i64) {
     let by = Duration::from_secs(seconds.unsigned_abs());
     scene.now = if seconds < 0 { scene.now - by } else { scene.now + by };
@@ -132,14 +132,15 @@ fn commands_are_taken_while_the_clock_jumps() {
 fn a_domain_is_fresh_by_the_time_of_its_own_subject() {
     let mut scene = Scene::with(1, &["c1"]);
     let fresh = |ttl_ms| ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms };
-    // The log is an hour and a half ahead of the clock on the subject of the process, and an hour on that of the domain.
+    // The log is an hour and a half ahead of the clock on the subject of the process, and an hour on that of
+    // the domain.
     set(&mut scene, 5_400);
     scene.client(0, words::lrp("web", 1));
     set(&mut scene, -1_800);
     scene.client(0, fresh(Some(20_000)));
     set(&mut scene, -3_600);
     scene.pass(30 * SECOND);
-    // Of what runs on that cell nothing is remembered. It is of the same shard.
+    // The process of this instance is unknown. It is on the same shard as web.
     let of = |name| Subject::of_process(&words::process_guid(name), 4);
     assert_eq!(of("forgotten"), of("web"));
     let epoch = Epoch(scene.now);

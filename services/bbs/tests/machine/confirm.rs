@@ -1,4 +1,5 @@
-//! What is answered without an entry: only when the journal's leader says that nothing else was decided meanwhile.
+//! Answers without an entry: they are sent only after the journal's leader has confirmed that nothing else
+//! was decided.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn refusal(scene: &Scene, requester: u64) -> &Refusal {
     }
 }
 
-/// Two BBSs; the first was paused while the second was elected, and neither is told anything for now.
+/// Returns two BBSs. The first was paused while the second was elected, and neither receives entries for now.
 fn two_leaders() -> Scene {
     let mut scene = Scene::with(2, &["c1"]);
     let paused = scene.bbs[0].take();
@@ -36,7 +37,7 @@ fn a_new_leader_refuses_nothing_because_it_has_not_heard_what_the_old_one_acknow
     let desired = scene.client(0, words::lrp("web", 1));
     scene.catch_up(0);
     assert!(matches!(scene.answers[&desired], Reply::Done(Ok(_))), "{:?}", scene.answers[&desired]);
-    // The new leader has not been told of it.
+    // The new leader has not received that entry.
     let scaled = scene.client(1, words::scale("web", 3));
     let desired = scene.client(1, words::lrp("web", 1));
     assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
@@ -97,7 +98,7 @@ fn where_the_journal_can_not_be_read_the_answer_is_to_try_again() {
     let second = scene.client(0, words::scale("web", 3));
     scene.pass(Duration::from_secs(2));
     assert_eq!(refusal(&scene, first).code, Code::Unavailable);
-    // What came meanwhile waits for its own confirmation, which comes.
+    // A command that arrived in between waits for its own confirmation, which succeeds.
     scene.is_dark = false;
     scene.pass(Duration::from_secs(1));
     assert_eq!(refusal(&scene, second).code, Code::ResourceNotFound);

@@ -1,4 +1,4 @@
-//! What the journal holds that nobody should have written, and what it never got.
+//! Messages in the journal that are not valid entries, and entries that were not stored.
 
 use std::time::Duration;
 
@@ -34,21 +34,21 @@ fn what_is_no_entry_is_set_aside_and_shown() {
     let last: Vec<u64> = row.set_aside.last.iter().map(|one| one.position.0).collect();
     assert_eq!(last, (end.0 - 4..=end.0).collect::<Vec<_>>());
     assert!(row.set_aside.last[3].why.contains("is not a subject of Muster"), "{row:?}");
-    // The rest goes on, on the same subjects as well.
+    // Later entries are valid, also on the same subjects.
     scene.client(0, words::lrp("web", 1));
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
     let mut beat = words::heartbeat("c1", 1, 99);
     beat.evacuating = true;
     scene.input(0, Input::Heartbeat(beat));
     assert_eq!(scene.times("cell.evacuating.v1").len(), 1);
-    // Who starts later sees the same.
+    // A BBS that starts later quarantines the same messages.
     let later = scene.start();
     assert_eq!(scene.cluster(later).set_aside, row.set_aside);
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
     assert!(scene.halted.is_empty());
 }
 
-/// An entry of a later format, sealed as every program seals its own.
+/// Returns an entry of a later format, with a valid checksum.
 fn of_a_later_format() -> Vec<u8> {
     let body = r#""format":99,"decisions":{"new":"shape"}}"#;
     format!("{{\"crc32c\":\"{:08x}\",{body}", schemas::checksum::crc32c(body.as_bytes())).into_bytes()
@@ -65,7 +65,7 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
     scene.client(0, words::lrp("other", 1));
     assert_eq!(scene.journal.len(), before, "it decides nothing any more");
 
-    // The operator's record, as whoever is asked writes it; it stands behind the position.
+    // The operator's record, as the BBS writes it; it is behind the quarantined position.
     let mut log = ClusterLog::default();
     let cluster = scene.journal.iter().filter(|stored| stored.subject == "muster.event.cluster");
     cluster.zip(1..).for_each(|(stored, at)| log.read(Position(at), &stored.bytes));
@@ -76,7 +76,7 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
     let Judged::Append(_, entry) = judged else { panic!("{judged:?}") };
     scene.vandal("muster.event.cluster", &entry.encode());
 
-    // A new machine that knows it goes on where the other one stopped, and what was acknowledged is there.
+    // A new BBS that knows the record continues from there, and acknowledged entries are kept.
     scene.halted.clear();
     scene.set_aside.insert(at, "a trial".into());
     scene.restart(0);
@@ -88,7 +88,8 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     let row = scene.cluster(0);
     assert_eq!(row.set_aside.last[0].why, "an operator set it aside: a trial");
-    // Who starts later knows it as well, and all are equal; who doesn't know it stops.
+    // A BBS that starts later knows it too, and has the same World. A BBS that does not know the record
+    // stops.
     let later = scene.start();
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
     scene.set_aside.clear();
@@ -107,7 +108,7 @@ fn an_entry_that_is_damaged_on_its_way_into_the_log_is_decided_again() {
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     assert_eq!([0, 1].map(|index| scene.state(0, "web", index)), ["UNCLAIMED"; 2]);
     assert_eq!(scene.cluster(0).set_aside.count, 1);
-    // And so is one that reads well and says something else.
+    // The same holds for an entry that is readable but has other content.
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let requester = scene.client(0, words::lrp("db", 2));
     scene.fate.clear();
@@ -122,7 +123,7 @@ fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Lost);
     let requester = scene.client(0, words::lrp("web", 1));
-    // It is paused, and somebody else takes over.
+    // The first BBS is paused, and the second takes over.
     let paused = scene.bbs[0].take();
     scene.pass(Duration::from_secs(5));
     assert!(scene.bbs(1).leads());
@@ -220,7 +221,7 @@ fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
     }
     scene.pass(Duration::from_secs(5));
     assert_eq!(scene.beats.len(), beats, "so that others try");
-    // Nobody else was there to lead: it goes on when it is told.
+    // No other BBS was there to lead, so it leads again once entries are delivered.
     scene.fate.clear();
     scene.release(|bytes| bytes);
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
@@ -230,7 +231,7 @@ fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
     assert!(matches!(scene.answers[&again], Reply::Done(Ok(_))), "{:?}", scene.answers[&again]);
 }
 
-/// A log that is empty may be one that was lost.
+/// An empty log may be one that was lost.
 #[test]
 fn bbs_founds_no_cluster_unless_it_may() {
     for founds in [Some(4), None] {

@@ -1,4 +1,4 @@
-//! How much one decision and one entry may hold.
+//! Maximum sizes of a decision and of an entry.
 
 use bbs::{Ask, Reply};
 use schemas::definition::{Definition, DesiredLrp, Ports};
@@ -11,7 +11,7 @@ use schemas::{Entry, Refusal};
 use crate::scene::{Fate, Scene};
 use crate::words;
 
-/// A process with an annotation of so many bytes.
+/// Returns a process with an annotation of this many bytes.
 fn lrp(name: &str, bytes: usize) -> ClientCommand {
     let definition = Definition { ports: Ports::new(), ..fixtures::definition() };
     let lrp = fixtures::lrp_of(name, "shop", 0, definition);
@@ -44,7 +44,8 @@ fn a_decision_is_as_large_as_it_may_be_and_no_larger() {
 fn an_entry_ends_where_it_is_large_enough_and_nothing_is_left_behind() {
     let mut scene = Scene::with(1, &["c1"]);
     let name = |number: u32| format!("p{number}");
-    // All on one subject: what waits while the first is on its way is decided together.
+    // All processes are on one subject. The commands that wait while the first entry is in flight are decided
+    // together.
     let shard = |number: &u32| schemas::Subject::of_process(&words::process_guid(&name(*number)), 4);
     let names: Vec<u32> = (0..200).filter(|number| shard(number) == shard(&0)).take(24).collect();
     scene.fate.insert("muster", Fate::Held);

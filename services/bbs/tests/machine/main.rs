@@ -1,4 +1,5 @@
-//! The BBS's machine in stories: a journal in memory, and everybody else played by hand.
+//! Tests of the BBS state machine as scenarios: with an in-memory journal, and all other processes simulated
+//! by the test.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod appends;

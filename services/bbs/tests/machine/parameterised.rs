@@ -1,4 +1,5 @@
-//! Parameterised tasks: a dispatch and its task in one entry, the same key for another BBS, and what waits.
+//! Parameterised tasks: a dispatch and its task in one entry, repeated keys across BBSs, and waiting
+//! dispatches.
 
 use schemas::Entry;
 use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
@@ -34,14 +35,14 @@ pub(crate) fn dispatch(key: Option<&str>) -> ClientCommand {
     ClientCommand::ParameterisedDispatch { parameterised_guid: guid(), dispatch }
 }
 
-/// So many BBSs, and a parameterised task.
+/// Returns a scene with this many BBSs and a parameterised task.
 fn scene(bbss: usize, concurrency: Option<u32>) -> Scene {
     let mut scene = Scene::with(bbss, &["c1"]);
     scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(concurrency))));
     scene
 }
 
-/// Every launch, each with the desire of its task behind it in the same entry.
+/// Returns the numbers of all launches. Each must be followed by the desire of its task in the same entry.
 fn launched(scene: &Scene) -> Vec<u64> {
     let mut found = vec![];
     for entry in scene.journal.iter().filter_map(|stored| Entry::decode(&stored.bytes).ok()) {
@@ -111,7 +112,7 @@ fn a_template_is_remembered_as_long_as_a_task_of_it_is_there() {
     let mut scene = scene(1, None);
     scene.client(0, dispatch(None));
     scene.client(0, ClientCommand::ParameterisedRemove { parameterised_guid: guid() });
-    // A task that is PENDING expires after 30 minutes: until then the numbers go on.
+    // A PENDING task expires after 30 minutes. Until then the numbering continues.
     scene.pass(std::time::Duration::from_secs(25 * 60));
     scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(None))));
     scene.client(0, dispatch(None));

@@ -1,4 +1,4 @@
-//! Periodic tasks: what is launched, by whom, and what is left of it when that BBS dies.
+//! Periodic tasks: launches, the BBS that makes them, and takeover by another BBS.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ pub(crate) fn desire(overlap: Overlap) -> ClientCommand {
     }))
 }
 
-/// So many BBSs, and a periodic task that is due each minute.
+/// Returns a scene with this many BBSs and a periodic task that is due each minute.
 fn scene(bbss: usize, overlap: Overlap) -> Scene {
     let mut scene = Scene::with(bbss, &["c1"]);
     scene.client(0, desire(overlap));
     scene
 }
 
-/// Every launch, with the task that the same entry desires.
+/// Returns all launches, each with the task that the same entry desires.
 fn launches(scene: &Scene) -> Vec<(Timestamp, LaunchReason, TaskGuid)> {
     let mut found = vec![];
     for entry in scene.journal.iter().filter_map(|stored| Entry::decode(&stored.bytes).ok()) {
@@ -55,7 +55,7 @@ fn launches(scene: &Scene) -> Vec<(Timestamp, LaunchReason, TaskGuid)> {
     found
 }
 
-/// The ends of all minutes that are over, from the first launch on.
+/// Returns the ends of the last `count` complete minutes.
 fn minutes(scene: &Scene, count: u64) -> Vec<Timestamp> {
     let last = scene.now.seconds() / 60 * 60;
     (0..count).rev().map(|ago| Timestamp::from_seconds(last - 60 * ago)).collect()

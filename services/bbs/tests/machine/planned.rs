@@ -1,4 +1,5 @@
-//! What was planned at a position is carried out only if nothing was decided since about what it is about.
+//! Planned commands: they are carried out only if nothing was decided about their aggregate since the planned
+//! position.
 
 use std::time::Duration;
 
@@ -25,13 +26,13 @@ fn here(scene: &Scene) -> Position {
     scene.bbs(0).world().position()
 }
 
-/// Asks for what was planned just now.
+/// Sends a command that is planned at the current position.
 fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Done, Refusal> {
     let at = here(scene);
     ask(scene, at, command)
 }
 
-/// Asks while an entry is on its way, and so waits.
+/// Sends a command without waiting for its reply, for use while an entry is in flight.
 fn send(scene: &mut Scene, envelope: Envelope, command: ClientCommand) -> u64 {
     let client = ClientName::new("ci").unwrap();
     scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command })
@@ -56,7 +57,7 @@ fn a_change_since_the_plan_is_told_with_its_position() {
     let other = ask_now(&mut scene, words::lrp("other", 1)).unwrap();
     assert!(other.position > desired.position);
     ask(&mut scene, other.position, scale(3)).unwrap();
-    // What a rep reports is a change, too: another plan could come of it.
+    // A rep's report is a change too, because it could lead to another plan.
     let plan = here(&scene);
     let (epoch, by) = (scene.epoch(0, "web"), words::container(1, "c1"));
     let claim = actual::Command::Claim { placement: None };
@@ -92,7 +93,7 @@ fn what_is_new_was_not_there_since_the_plan_either() {
         "task greet has changed since position {plan}, the last decision about it stands at {gone}: plan again"
     );
     outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
-    // When it is forgotten nobody knows whether it was there.
+    // Once the task is forgotten, its last change is unknown.
     scene.pass(REMEMBERED + Duration::from_secs(1));
     for number in 0..64 {
         scene.client(0, words::task(&format!("t{number}"), None));
@@ -110,7 +111,7 @@ fn what_is_on_its_way_to_the_log_counts() {
     let plan = here(&scene);
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let flies = send(&mut scene, Envelope::default(), scale(2));
-    // These wait, and are decided together.
+    // These commands wait, and are decided together.
     let late = send(&mut scene, planned(plan), scale(3));
     let first = send(&mut scene, planned(Position(plan.0 + 1)), scale(4));
     let second = send(&mut scene, planned(Position(plan.0 + 1)), scale(5));

@@ -26,7 +26,7 @@ fn ask(scene: &mut Scene, command: ClientCommand) -> Result<Done, Refusal> {
     answer(scene, token)
 }
 
-/// Asserts that a command is refused because of a quota, with these words.
+/// Asserts that a command is refused because of a quota, with this text in the message.
 fn exceeds(scene: &mut Scene, command: ClientCommand, words: &str) {
     let refusal = ask(scene, command).unwrap_err();
     assert!(refusal.code == Code::QuotaExceeded && refusal.message.contains(words), "{refusal}");
@@ -54,7 +54,7 @@ fn instances_grow_to_their_quota_and_shrink_above_it() {
     ask(&mut scene, words::scale("web", 5)).unwrap();
     exceeds(&mut scene, words::scale("web", 6), "5 are used and 1 more");
     ask(&mut scene, words::lrp("api", 0)).unwrap();
-    // A quota below the use stops nothing.
+    // A quota below the current usage stops nothing.
     limit(&mut scene, [Some(1), None, None]);
     assert_eq!(usage(&scene), Usage { instances: 5, processes_and_tasks: 2 });
     exceeds(&mut scene, words::scale("api", 1), "quota instances of domain shop is 1: 5 are used");
@@ -65,7 +65,7 @@ fn instances_grow_to_their_quota_and_shrink_above_it() {
     ask(&mut scene, words::scale("api", 1)).unwrap();
     limit(&mut scene, [Some(2), None, None]);
     ask(&mut scene, words::scale("api", 2)).unwrap();
-    // Quotas that do not change anything record no event.
+    // Quotas that change nothing record no event.
     limit(&mut scene, [Some(2), None, None]);
     assert_eq!(scene.times("domain.limited.v1").len(), 3);
 }
@@ -89,13 +89,13 @@ fn processes_and_tasks_of_every_kind_share_a_quota() {
         ask(&mut scene, command()).unwrap();
         assert_eq!(usage(&scene).processes_and_tasks, u64::from(used) + 1);
     }
-    // Below the use: what Muster launches by the schedule is not refused, and counts.
+    // Launches by a schedule are not refused above the quota, but they count.
     limit(&mut scene, [None, Some(0), None]);
     scene.pass(Duration::from_secs(61));
     assert!(usage(&scene).processes_and_tasks > 5);
 }
 
-/// Desires processes of 5 instances each while no entry is stored, and returns how many were accepted.
+/// Desires processes of 5 instances each while no entry is stored, and returns the number of accepted ones.
 fn accepted_together(scene: &mut Scene, names: &[String]) -> usize {
     limit(scene, [Some(10), None, None]);
     scene.fate.insert("muster", Fate::Held);

@@ -1,4 +1,5 @@
-//! Asking twice is asking once; an id that was given to something else is refused.
+//! Idempotency: a repeated request has no further effect, and a request id that is reused for other content
+//! is refused.
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ fn the_same_id_for_something_else_is_refused_and_another_clients_id_is_another()
     let scaled = ask(&mut scene, "eve", "r1", scale(3)).unwrap();
     assert_eq!(scaled.version, first.version + 1);
     assert_eq!(scene.state(0, "web", 2), "UNCLAIMED");
-    // What was refused is not remembered.
+    // A refused request is not remembered.
     assert_eq!(code(ask(&mut scene, "ci", "r2", words::lrp("web", 1))), Code::ResourceExists);
     ask(&mut scene, "ci", "r2", scale(1)).unwrap();
 }
@@ -127,7 +128,7 @@ fn what_was_decided_together_and_not_stored_is_decided_again_in_its_order() {
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let asked: Vec<u64> = (2..6).map(|instances| scene.client(0, words::scale("web", instances))).collect();
     scene.release(|bytes| bytes);
-    // The first is stored; the others are one entry, which somebody damages on its way.
+    // The first entry is stored. The other commands share one entry, which is damaged on its way.
     scene.fate.clear();
     scene.release(|bytes| bytes.slice(..bytes.len() - 1));
     let version = |requester: &u64| {
@@ -188,7 +189,7 @@ fn command_is_refused_once_it_waited_for_its_patience() {
         patience_ms: Some(patience_ms),
         ..Envelope::default()
     };
-    // An entry on the only subject is in flight: what comes now waits.
+    // An entry on the only subject is in flight, so later commands wait.
     scene.fate.insert("muster", Fate::Held);
     scene.client(0, words::lrp("other", 1));
     let ask = |scene: &mut Scene, patience_ms, id, command| {
@@ -198,7 +199,7 @@ fn command_is_refused_once_it_waited_for_its_patience() {
     let short = ask(&mut scene, 4_000, "r1", words::lrp("web", 1));
     let long = ask(&mut scene, 6_000, "r2", words::lrp("web", 2));
     scene.pass(Duration::from_secs(4));
-    // The clock of the BBS is set back by an hour, and runs on.
+    // The clock of the BBS is set back by an hour and continues from there.
     scene.now = scene.now - Duration::from_secs(3_600);
     scene.input(0, Input::ClockStepped(-3_600_000_000_000));
     scene.pass(Duration::from_secs(1));
@@ -250,7 +251,7 @@ fn a_rep_is_told_once_to_run_a_program_for_the_client_that_asked() {
     assert_eq!(code(ask(&mut scene, "ci", "r3", exec("ls"))), Code::RequestIdReused);
     assert_eq!(told(&scene).len(), 1);
     assert_eq!(scene.times("actual.entered.v1").len(), 1);
-    // By nothing else could the client name it.
+    // Without a request id the client could not address the program.
     let token = scene.client(0, exec("sh"));
     let Reply::Done(Err(refusal)) = &scene.answers[&token] else { panic!("{:?}", scene.answers[&token]) };
     assert!(refusal.to_string().contains("envelope.request_id"), "{refusal}");

@@ -1,4 +1,4 @@
-//! Updates as clients ask for them and reps carry them out, also while the leader changes.
+//! Rollouts as clients request them and reps carry them out, also across changes of the leader.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn id(name: &str) -> DefinitionId {
     DefinitionId::new(name).unwrap()
 }
 
-/// An update to a definition that takes so much memory, and that is watched for 10 s and followed by 5 s of rest.
+/// Returns an update to a definition with this much memory, a monitor time of 10 s and a delay of 5 s.
 fn update(definition: &str, memory_mb: u64) -> ClientCommand {
     let of = UpdatePolicy { monitor_ms: 10_000, delay_ms: 5_000, ..UpdatePolicy::of_update() };
     let policies = Some(Policies { update: of, ..Policies::default() });
@@ -42,7 +42,7 @@ fn ask(scene: &mut Scene, node: usize, command: ClientCommand) -> Result<Done, R
     }
 }
 
-/// A rep says something of an instance; its container has the number.
+/// Reports a step of an instance as its rep. `number` identifies the container.
 fn report(scene: &mut Scene, node: usize, place: &Place, number: u64, step: actual::Command) {
     let by: Instance = container(number, "c1");
     let report = process::Report {
@@ -71,7 +71,7 @@ fn web(scene: &Scene, node: usize) -> &Process {
     scene.bbs(node).world().process(&process_guid("web")).unwrap()
 }
 
-/// Two instances of the first definition, which run.
+/// Returns a scene with two running instances of the first definition.
 fn stable() -> Scene {
     let mut scene = Scene::with(2, &["c1"]);
     ask(&mut scene, 0, words::lrp("web", 2)).unwrap();
@@ -81,7 +81,7 @@ fn stable() -> Scene {
     scene
 }
 
-/// What became of the rollout, each event with the second in which it was decided.
+/// Returns the events of the rollout, each with the second in which it was decided.
 fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
     let decisions = scene.decisions().into_iter().map(|(_, decision)| decision);
     let events = decisions.flat_map(|decision| {
@@ -110,7 +110,8 @@ fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
     events.collect()
 }
 
-/// Goes to a definition with the moment of each step fixed; the leader dies so many seconds after the update began.
+/// Rolls out a definition with a fixed time for each step. The leader dies `leader_dies` seconds after the
+/// update.
 fn roll(leader_dies: Option<u64>) -> (Scene, Vec<(u64, String)>) {
     let mut scene = stable();
     let (begin, mut node) = (scene.now, 0);
@@ -172,7 +173,8 @@ fn an_update_replaces_index_by_index_completes_and_is_pruned() {
 #[test]
 fn who_takes_over_in_the_middle_goes_on_with_the_same_events_at_the_same_moments() {
     let (_, undisturbed) = roll(None);
-    // While the first is placed, watched, stopped; while the next one waits, is watched; once all is done.
+    // The leader dies while the first index is placed, monitored and stopped; while the next one waits and is
+    // monitored; after the end.
     for second in [2, 8, 18, 26, 42, 48, 66] {
         let (scene, told) = roll(Some(second));
         let followed = |told: &[(u64, String)]| told[..8].to_vec();

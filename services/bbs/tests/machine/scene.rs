@@ -1,4 +1,4 @@
-//! BBSs, a journal, and cells that beat by themselves.
+//! Test scene: BBSs, an in-memory journal, and cells that send heartbeats automatically.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use schemas::{Decision, Entry, Position, Subject, Timestamp};
 
 use crate::words;
 
-/// What the journal holds at a position.
+/// A message in the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) subject: String,
@@ -24,52 +24,53 @@ pub(crate) struct Stored {
     pub(crate) bytes: Bytes,
 }
 
-/// What becomes of an append.
+/// Outcome of an append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is stored and told to all.
+    /// The entry is stored and delivered to all BBSs.
     #[default]
     Stored,
-    /// It is stored, and told when the story says so.
+    /// The entry is stored and delivered by [`Scene::release`].
     Held,
-    /// It is lost, and its sender knows nothing.
+    /// The entry is lost, and its outcome is unknown to the sender.
     Lost,
     /// The journal stores nothing for now.
     Rejected,
-    /// The journal never takes it.
+    /// The journal will never accept the entry.
     Refused,
 }
 
-/// An append whose fate is open.
+/// An append that is held.
 type Append = (Subject, Position, EntryId, Bytes);
 
 #[derive(Default)]
 pub(crate) struct Scene {
     pub(crate) now: Timestamp,
-    /// The BBSs; none: it is dead.
+    /// The BBSs; `None` if a BBS is dead.
     pub(crate) bbs: Vec<Option<Bbs>>,
     pub(crate) journal: Vec<Stored>,
-    /// What becomes of appends to subjects that begin so.
+    /// Outcome of appends, by prefix of the subject.
     pub(crate) fate: BTreeMap<&'static str, Fate>,
-    /// The journal never takes an entry with this event.
+    /// Text of an event with which the journal refuses an entry.
     pub(crate) refused: Option<&'static str>,
-    /// Who began to lead or ended it, in order.
+    /// BBSs that started (`true`) or stopped leading, in order.
     pub(crate) leading: Vec<(usize, bool)>,
-    /// What was told on the feed, by whom, in order.
+    /// Entries that BBSs published on the feed, in order.
     pub(crate) fed: Vec<(usize, Position, EntryId)>,
-    /// Stored, and not told yet.
+    /// Appends with [`Fate::Held`].
     held: Vec<Append>,
     /// BBSs whose followers deliver nothing for now.
     pub(crate) lagging: BTreeSet<usize>,
-    /// Whether nobody can read the journal.
+    /// `true` if the journal cannot be read.
     pub(crate) is_dark: bool,
-    /// How often a last entry was read.
+    /// Number of reads of a last entry.
     pub(crate) reads: usize,
-    /// A BBS that dies when its next entry with this event is stored, before it is told of it.
+    /// A BBS that dies once its next entry with this event is stored, before it receives the entry.
     pub(crate) dies_after: Option<(usize, &'static str)>,
-    /// Cells that beat every five seconds and answer probes; their incarnation and the number of heartbeats.
+    /// Cells that send a heartbeat every five seconds and respond to probes, with their incarnation and
+    /// number of heartbeats.
     pub(crate) cells: BTreeMap<String, (u64, u64)>,
-    /// What another rep than the one that is asked answers to probes.
+    /// Responses to probes from a rep other than the probed one.
     pub(crate) strangers: BTreeMap<String, Heartbeat>,
     next_beat: Timestamp,
     pub(crate) answers: BTreeMap<u64, Reply>,
@@ -82,15 +83,15 @@ pub(crate) struct Scene {
     pub(crate) beats: Vec<(usize, Timestamp)>,
     pub(crate) warned: Vec<String>,
     pub(crate) halted: BTreeSet<usize>,
-    /// What operators set aside, as a BBS that starts knows it.
+    /// Positions that operators have quarantined, as known to a BBS that starts.
     pub(crate) set_aside: Positions,
-    /// Calls that nobody answered.
+    /// Callbacks without a response.
     pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
     requester: u64,
 }
 
 impl Scene {
-    /// So many BBSs, of which the first leads, and these cells.
+    /// Returns a scene with this many BBSs, of which the first leads, and these cells.
     pub(crate) fn with(bbss: usize, cells: &[&str]) -> Self {
         let mut scene = Self { now: words::at(0), ..Self::default() };
         scene.next_beat = scene.now;
@@ -106,13 +107,13 @@ impl Scene {
         scene
     }
 
-    /// One more BBS, which reads the journal from its start.
+    /// Starts another BBS, which reads the journal from the start.
     pub(crate) fn start(&mut self) -> usize {
         self.bbs.push(None);
         self.restart(self.bbs.len() - 1)
     }
 
-    /// A BBS of this number, which reads the journal from its start.
+    /// Starts the BBS with this number again. It reads the journal from the start.
     pub(crate) fn restart(&mut self, number: usize) -> usize {
         self.bbs[number] = Some(self.new_bbs(number));
         for position in 1..=self.journal.len() {
@@ -123,7 +124,7 @@ impl Scene {
         number
     }
 
-    /// One more BBS, which has read nothing of the journal yet.
+    /// Adds a BBS that has not read the journal yet.
     pub(crate) fn unread(&mut self) -> usize {
         let number = self.bbs.len();
         let bbs = self.new_bbs(number);
@@ -145,7 +146,7 @@ impl Scene {
         Input::Recorded { position: Position(position as u64), subject, entry, bytes }
     }
 
-    /// One input and everything that follows from it.
+    /// Passes an input to a BBS, and handles everything that follows from it.
     pub(crate) fn input(&mut self, node: usize, input: Input) {
         let mut waiting = VecDeque::from([(node, input)]);
         while let Some((node, input)) = waiting.pop_front() {
@@ -243,7 +244,7 @@ impl Scene {
         self.put(&text, Some(entry), bytes)
     }
 
-    /// Stores bytes, whatever they are, and answers that everybody is to be told.
+    /// Stores bytes without any checks. Returns the deliveries to all BBSs.
     fn put(&mut self, subject: &str, entry: Option<EntryId>, bytes: Bytes) -> Vec<(usize, Input)> {
         self.journal.push(Stored { subject: subject.to_owned(), entry, bytes });
         let position = self.journal.len();
@@ -251,7 +252,7 @@ impl Scene {
         told.map(|node| (node, self.recorded(position))).collect()
     }
 
-    /// A BBS is told what it was not told while it lagged.
+    /// Delivers the entries that a BBS missed while it lagged.
     pub(crate) fn catch_up(&mut self, node: usize) {
         let mut told = usize::try_from(self.bbs(node).world().position().0).unwrap();
         while told < self.journal.len() {
@@ -261,25 +262,25 @@ impl Scene {
         self.lagging.remove(&node);
     }
 
-    /// What stands at a position is told once more.
+    /// Delivers the message at a position again.
     pub(crate) fn again(&mut self, node: usize, position: usize) {
         let input = self.recorded(position);
         self.input(node, input);
     }
 
-    /// The cells go on to beat, whatever the clock shows.
+    /// Lets the cells continue to send heartbeats after the clock was set.
     pub(crate) fn resume(&mut self) {
         self.next_beat = self.now;
     }
 
-    /// Somebody who shouldn't writes into the journal.
+    /// Writes invalid data into the journal.
     pub(crate) fn vandal(&mut self, subject: &str, bytes: &[u8]) {
         for (node, input) in self.put(subject, None, Bytes::copy_from_slice(bytes)) {
             self.input(node, input);
         }
     }
 
-    /// What was held is stored, in order, as `changed` makes it.
+    /// Stores the held appends in order, with their bytes modified by `changed`.
     pub(crate) fn release(&mut self, changed: impl Fn(Bytes) -> Bytes) {
         for (subject, expected, entry, bytes) in std::mem::take(&mut self.held) {
             for (node, input) in self.store(0, (subject, expected, entry, changed(bytes))) {
@@ -288,7 +289,7 @@ impl Scene {
         }
     }
 
-    /// The journal refuses what was held.
+    /// Refuses the held appends.
     pub(crate) fn refuse_held(&mut self) {
         for (subject, _, entry, _) in std::mem::take(&mut self.held) {
             let why = NotAppended::Refused("no".into());
@@ -348,7 +349,7 @@ impl Scene {
         self.ask(node, Ask::Cell { cell: words::cell_id(cell), reports })
     }
 
-    /// Everything that was decided, with its position.
+    /// Returns all decisions with their positions.
     pub(crate) fn decisions(&self) -> Vec<(usize, Decision)> {
         let of = |(at, stored): (usize, &Stored)| {
             let decisions = Entry::decode(&stored.bytes).map_or(vec![], |entry| entry.decisions);
@@ -357,7 +358,7 @@ impl Scene {
         self.journal.iter().enumerate().flat_map(of).collect()
     }
 
-    /// When events of this type were decided.
+    /// Returns the times of the decisions with an event of this type.
     pub(crate) fn times(&self, event: &str) -> Vec<Timestamp> {
         let has =
             |decision: &Decision| decision.events.iter().map(Event::type_name).any(|name| name == event);
@@ -380,7 +381,7 @@ impl Scene {
         task.filter(|task| task.state.is_some()).map_or("-", |task| task.state_name())
     }
 
-    /// What a BBS answers to a query.
+    /// Returns a BBS's reply to a query.
     pub(crate) fn query(&mut self, node: usize, query: Query) -> Reply {
         self.requester += 1;
         let requester = self.requester;
@@ -388,7 +389,7 @@ impl Scene {
         self.answers.remove(&requester).expect("a query is answered at once")
     }
 
-    /// The cluster as a BBS shows it.
+    /// Returns the state of the cluster as a BBS reports it.
     pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
         let query = Query::Rows(projections::Query::Cluster(Filter::default()));
         let Reply::Rows(Ok(rows)) = self.query(node, query) else { panic!("no rows") };
@@ -396,7 +397,7 @@ impl Scene {
     }
 }
 
-/// Settings of a BBS that founds a cluster in an empty log.
+/// Returns the settings of a BBS that founds a cluster in an empty log.
 pub(crate) fn settings(number: usize) -> Settings {
     Settings {
         id: ServiceId::new(&format!("b{number}")).unwrap(),

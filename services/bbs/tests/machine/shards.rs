@@ -1,4 +1,4 @@
-//! Changes of the number of shards while commands are under way.
+//! Changes of the number of shards while commands are in flight.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn subject(name: &str, shards: u16) -> Subject {
     Subject::of_process(&ProcessGuid::new(name).unwrap(), shards)
 }
 
-/// Subjects of all decisions about a process, in the order of the log.
+/// Returns the subjects of all decisions about a process, in the order of the log.
 fn subjects(scene: &Scene, name: &str) -> Vec<String> {
     let is_about = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(&format!("\"guid\":\"{name}\""));
     let about = scene.journal.iter().filter(|stored| is_about(&stored.bytes));
@@ -58,7 +58,7 @@ fn change_waits_for_entries_in_flight_and_later_ones_are_on_the_new_subjects() {
     assert_eq!(instances(&scene), 3);
     let (old, new) = (subject("web", 4).to_string(), subject("web", 7).to_string());
     assert_eq!(subjects(&scene, "web"), [old.clone(), old, new]);
-    // Another BBS folds the same log, and a repeated change changes nothing.
+    // Another BBS folds the same log, and a repeated change has no effect.
     let second = scene.start();
     scene.catch_up(second);
     assert_eq!(scene.bbs(second).world().shards(), 7);
@@ -89,7 +89,8 @@ fn entry_of_a_deposed_bbs_on_an_old_subject_counts_nowhere() {
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let late = scene.client(0, words::scale("web", 2));
     scene.fate.clear();
-    // The BBS is paused, another one leads and changes the number of shards, and only then the entry arrives.
+    // The BBS is paused, another one leads and changes the number of shards, and the entry arrives only after
+    // that.
     let paused = scene.bbs[0].take();
     scene.pass(Duration::from_secs(5));
     let change = reshard(&mut scene, 1, 7);

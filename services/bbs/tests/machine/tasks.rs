@@ -1,4 +1,4 @@
-//! The life of a task, to its last timer.
+//! Life cycle of a task, including all of its timers.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn epoch(scene: &Scene) -> Epoch {
     scene.bbs(0).world().task(&words::task_guid("count")).unwrap().epoch
 }
 
-/// A cluster with a task that runs in container 1 on c1.
+/// Returns a scene with a task that runs in container 1 on c1.
 fn running(callback: Option<&str>) -> Scene {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::task("count", callback));
@@ -37,7 +37,8 @@ fn complete(scene: &mut Scene) {
     scene.report(0, "c1", report);
 }
 
-/// A control character takes six bytes of JSON: what no decision holds must not be refused for ever.
+/// A control character takes six bytes of JSON. A result that exceeds the size of a decision must not be
+/// refused forever.
 #[test]
 fn a_task_with_a_result_that_no_decision_holds_completes_as_failed() {
     let limit = schemas::limits::TASK_RESULT_BYTES;
@@ -59,7 +60,7 @@ fn a_task_with_a_result_that_no_decision_holds_completes_as_failed() {
     }
 }
 
-/// How many owners are called again, by the cluster's status.
+/// Returns the number of callbacks that are being repeated, according to the status.
 fn repeated(scene: &mut Scene) -> u64 {
     let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));
     let Reply::Rows(Ok(rows)) = answer else { panic!("no answer") };
@@ -162,7 +163,8 @@ fn a_cancellation_names_the_container_of_its_attempt() {
     let (cell, cancel) = &scene.cancels[0];
     assert_eq!(*cell, words::cell_id("c1"));
     assert_eq!(cancel.containers, [(key, container(1, "c1").instance_guid)]);
-    // The next task of that name runs in another container: what the first reports is nothing to it.
+    // The next task with this name runs in another container. Reports of the first container do not apply to
+    // it.
     scene.client(0, ClientCommand::TaskResolve { task_guid: words::task_guid("count") });
     scene.client(0, words::task("count", None));
     let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };

@@ -1,4 +1,4 @@
-//! Words that the stories use.
+//! Builders of commands and reports for the tests.
 
 use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo};
@@ -34,21 +34,21 @@ pub(crate) fn task(name: &str, callback: Option<&str>) -> ClientCommand {
     ClientCommand::TaskDesire(Box::new(fixtures::task_of(name, "shop", definition)))
 }
 
-/// What a container of an instance reports.
+/// Returns the report of an instance's container.
 pub(crate) fn of_lrp(name: &str, index: u32, epoch: Epoch, by: Instance, step: actual::Command) -> Report {
     let report = process::Report {
         domain: domain(),
         place: fixtures::place(index, name),
         epoch,
         by,
-        // It knows the newest records, whatever they are.
+        // The rep knows the newest records.
         judged: Timestamp(u64::MAX),
         steps: vec![process::ReportStep::Actual(step)],
     };
     Report::Lrp { process_guid: process_guid(name), report }
 }
 
-/// What a container of a task reports.
+/// Returns the report of a task's container.
 pub(crate) fn of_task(name: &str, epoch: Epoch, by: Instance, step: task::ReportStep) -> Report {
     Report::Task { task_guid: task_guid(name), report: task::Report { domain: domain(), epoch, by, step } }
 }
