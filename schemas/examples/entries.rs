@@ -1,4 +1,4 @@
-//! How long an entry takes to write and to read: `cargo run --release -p schemas --example entries`.
+//! Measures the time to encode and to decode an entry: `cargo run --release -p schemas --example entries`.
 #![expect(clippy::print_stderr, reason = "it is a program for people")]
 
 use std::time::Instant;

@@ -1,15 +1,15 @@
-//! Specs: from what clients write, JSON or a file turned into JSON, to what the language knows, and back. Every bad
-//! field is named at once, with its path.
+//! Specs: conversion between JSON from clients (or from a file turned into JSON) and the crate's types. A
+//! refusal names every bad field at once, with its path.
 //!
-//! | the function | reads |
+//! | function | input |
 //! |---|---|
 //! | [`lrp`], [`task`], [`periodic`](fn@periodic), [`parameterised`](fn@parameterised) | one DesiredLRP, task, periodic task, parameterised task |
 //! | [`document`] | a file: one of them, or lists of them under `lrp`, `task`, `periodic`, `parameterised` and `domain` |
 //! | [`client_command`] | a client's message: envelope and body |
-//! | [`to_seal`] | what a client asks to have sealed |
+//! | [`to_seal`] | a client's request to seal secrets |
 //!
-//! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name, unless it asks for
-//! nothing: nobody shall believe that it has an effect.
+//! Field names are those of Diego's API. A field that Diego supports and Muster does not is refused by name,
+//! so that no client relies on it. Values that have no effect are accepted.
 
 mod actions;
 mod commands;
@@ -46,7 +46,7 @@ pub use commands::{ClientCommand, PeriodicAsk, client_command};
 pub use parameterised::payload;
 pub use sealing::{item, item_to_json, to_seal};
 
-/// What Diego's LRPs and tasks have and Muster doesn't honour, with why, or what to do instead.
+/// Fields of Diego's LRPs and tasks that Muster does not support, with the reason or the alternative.
 const NOT_HONOURED: &[(&str, &str)] = &[
     ("certificate_properties", "containers get no certificates"),
     ("check_definition", "use monitor"),
@@ -65,27 +65,22 @@ const NOT_HONOURED: &[(&str, &str)] = &[
     ("volume_mounts", "there are no volumes"),
 ];
 
-/// One thing that a file holds.
+/// An item of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// A DesiredLRP.
     Lrp(Box<DesiredLrp>),
-    /// A task.
     Task(Box<DesiredTask>),
-    /// A periodic task.
     Periodic(Box<DesiredPeriodic>),
-    /// A parameterised task.
     Parameterised(Box<DesiredParameterised>),
-    /// A domain that is to be marked as fresh.
+    /// A domain to be marked as fresh.
     Domain {
-        /// Its name.
         domain: Domain,
-        /// For how long, in milliseconds; none: for ever.
+        /// Duration in milliseconds. `None` if the domain stays fresh forever.
         ttl_ms: Option<u64>,
     },
 }
 
-/// Reads a DesiredLRP.
+/// Parses a DesiredLRP.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -95,7 +90,7 @@ pub fn lrp(value: Value) -> Result<DesiredLrp, Refusal> {
     problems.settle(lrp)
 }
 
-/// Reads a task.
+/// Parses a task.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -105,7 +100,7 @@ pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
     problems.settle(task)
 }
 
-/// Reads a periodic task.
+/// Parses a periodic task.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -115,7 +110,7 @@ pub fn periodic(value: Value) -> Result<DesiredPeriodic, Refusal> {
     problems.settle(periodic)
 }
 
-/// Reads a parameterised task.
+/// Parses a parameterised task.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -125,20 +120,25 @@ pub fn parameterised(value: Value) -> Result<DesiredParameterised, Refusal> {
     problems.settle(read)
 }
 
-/// Reads the JSON text of a file as strictly as a message: nothing behind it, and no key twice in an object.
+/// Parses the JSON text of a file as strictly as a message: trailing text and duplicate keys are errors.
 ///
 /// # Errors
-/// `InvalidRequest` with every key that is doubled, or with what is not JSON.
+/// `InvalidRequest` with every duplicate key, or with the syntax error.
 pub fn json(text: &[u8]) -> Result<Value, Refusal> {
     let problems = Problems::default();
     let value = read_json_of_any_size(text, &problems)?;
     problems.settle(Some(value))
 }
 
-/// Reads a file: a DesiredLRP (it has a `process_guid`), a task (it has a `task_guid`), a periodic task (it has a
-/// `periodic_guid`), a parameterised task (it has a `parameterised_guid`), or any number of things in the lists `lrp`,
-/// `task`, `periodic`, `parameterised` and `domain`. A `domain` that is text is the domain of everything that doesn't
-/// name its own.
+/// Parses a file. A file contains one of these:
+///
+/// - a DesiredLRP, recognised by its `process_guid`
+/// - a task, recognised by its `task_guid`
+/// - a periodic task, recognised by its `periodic_guid`
+/// - a parameterised task, recognised by its `parameterised_guid`
+/// - any number of items in the lists `lrp`, `task`, `periodic`, `parameterised` and `domain`
+///
+/// If `domain` is text, it is the default domain of the items in the file.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -148,7 +148,7 @@ pub fn document(value: Value) -> Result<Vec<Item>, Refusal> {
     problems.settle(items)
 }
 
-/// A DesiredLRP as [`lrp`] reads it.
+/// Converts a DesiredLRP to JSON that [`lrp`] can parse. Default policies are omitted.
 #[must_use]
 pub fn to_json(lrp: &DesiredLrp) -> Value {
     let of_lrp = compact(json!({
@@ -170,7 +170,7 @@ pub fn to_json(lrp: &DesiredLrp) -> Value {
     Value::Object(all)
 }
 
-/// The same, with the policies that are as usual, too.
+/// Converts a DesiredLRP to JSON, including policies that have their default values.
 #[must_use]
 pub fn whole_to_json(lrp: &DesiredLrp) -> Value {
     let mut value = to_json(lrp);
@@ -180,7 +180,7 @@ pub fn whole_to_json(lrp: &DesiredLrp) -> Value {
     value
 }
 
-/// A definition as an update gives it.
+/// Converts a definition to JSON in the form that an update contains.
 fn definition_to_json(definition: &Definition) -> Value {
     let (dependencies, download_user) = dependencies_of(definition.sandbox.as_deref());
     compact(json!({
@@ -210,7 +210,7 @@ fn definition_to_json(definition: &Definition) -> Value {
     }))
 }
 
-/// A task as [`task`] reads it.
+/// Converts a task to JSON that [`task`] can parse.
 #[must_use]
 pub fn task_to_json(task: &DesiredTask) -> Value {
     let mut value = compact(json!({"task_guid": task.task_guid, "domain": task.domain}));
@@ -222,19 +222,19 @@ pub fn task_to_json(task: &DesiredTask) -> Value {
     value
 }
 
-/// A periodic task as [`periodic`](fn@periodic) reads it.
+/// Converts a periodic task to JSON that [`periodic`](fn@periodic) can parse.
 #[must_use]
 pub fn periodic_to_json(periodic: &DesiredPeriodic) -> Value {
     periodic::to_json(periodic)
 }
 
-/// A parameterised task as [`parameterised`](fn@parameterised) reads it.
+/// Converts a parameterised task to JSON that [`parameterised`](fn@parameterised) can parse.
 #[must_use]
 pub fn parameterised_to_json(parameterised: &DesiredParameterised) -> Value {
     parameterised::to_json(parameterised)
 }
 
-/// What a task runs, as a task, a periodic or a parameterised task gives it.
+/// Converts a task definition to the JSON fields that tasks, periodic and parameterised tasks share.
 fn task_definition_to_json(definition: &TaskDefinition) -> Value {
     let (dependencies, download_user) = dependencies_of(definition.sandbox.as_deref());
     json!({
@@ -264,12 +264,12 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
     })
 }
 
-/// What is fetched before anything runs, and who owns it.
+/// Returns the cached dependencies as JSON, and their owner.
 fn dependencies_of(sandbox: Option<&Sandbox>) -> (Value, Option<&str>) {
     transfers::dependencies_to_json(sandbox.map_or(&[][..], |sandbox| &sandbox.cached_dependencies))
 }
 
-/// Routing data as clients write it: for each router its JSON.
+/// Converts routing data to the form that clients use: JSON per router.
 #[must_use]
 pub fn routes_to_json(routes: &Routes) -> Value {
     let entry = |(router, text): (&String, &String)| {
@@ -279,7 +279,7 @@ pub fn routes_to_json(routes: &Routes) -> Value {
     Value::Object(routes.iter().map(entry).collect())
 }
 
-/// Leaves out what is empty: it is read back as empty.
+/// Removes empty fields. They are empty again when the JSON is parsed.
 fn compact(mut value: Value) -> Value {
     if let Value::Object(object) = &mut value {
         object.retain(|_, part| match part {
@@ -293,7 +293,7 @@ fn compact(mut value: Value) -> Value {
     value
 }
 
-/// The root of a document, if it is fit to be taken apart.
+/// Returns the root of a document, if its structure can be parsed.
 fn open(value: Value, problems: &Problems) -> Option<Field<'_>> {
     look_over(&value, "", problems).then(|| Field::new(value, String::new(), problems))
 }
@@ -353,12 +353,12 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     Some(items)
 }
 
-/// A list of things, or one thing that stands alone.
+/// Returns the items of a list, or a single item that is not in a list.
 fn one_or_more(field: Field<'_>) -> Option<Vec<Field<'_>>> {
     if field.value.is_object() { Some(vec![field]) } else { field.list(limits::INSTANCES as usize) }
 }
 
-/// A file that names the same thing twice means one of the two.
+/// Reports items that a file names twice, because only one of the two could apply.
 fn note_doubles(items: &[Item], problems: &Problems) {
     let mut seen = BTreeSet::new();
     for item in items {
@@ -380,7 +380,7 @@ fn take_domain(field: Field<'_>) -> Option<Item> {
     Some(Item::Domain { domain, ttl_ms })
 }
 
-/// A domain, and for how many milliseconds it is fresh.
+/// Parses a domain and the duration in milliseconds for which it is fresh.
 fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
     let mut fields = field.object()?;
     let domain = fields.must("domain", Field::name);
@@ -389,14 +389,13 @@ fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
     Some((domain?, ttl_ms?))
 }
 
-/// The domain of everything in a file that doesn't name its own.
+/// Default domain of the items in a file.
 #[derive(Clone, Copy)]
 enum Usual<'a> {
-    /// The file names none.
+    /// The file names no default domain.
     None,
-    /// It names one that is not a name, which is noted already.
+    /// The file names an invalid domain, which has already been reported.
     Bad,
-    /// This one.
     Domain(&'a Domain),
 }
 
@@ -439,7 +438,7 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
         routes: routes?,
         annotation: annotation?,
         policies: policies?,
-        // Both names have the same alphabet and length.
+        // Process guids and definition ids have the same alphabet and maximum length.
         definition_id: definition_id?.or_else(|| DefinitionId::new(process_guid.as_str()).ok())?,
         definition: Arc::new(definition?),
         process_guid,
@@ -550,9 +549,10 @@ fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
     Some(set)
 }
 
-/// `environment_variables`, or `env` for short.
+/// Parses `environment_variables`, or its short form `env`.
 fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
-    // Both are read before either is judged: else a bad one would make the other unknown.
+    // Both fields are taken before either is checked. Otherwise an error in one would make the other an
+    // unknown field.
     let long = fields.may("environment_variables", actions::take_variables);
     let short = fields.may("env", actions::take_variables);
     let (long, short) = (long?, short?);
@@ -568,7 +568,8 @@ fn take_grace(fields: &mut Fields<'_>) -> Option<u64> {
 
 const MODES: [(&str, Mode); 2] = [("replicated", Mode::Replicated), ("global", Mode::Global)];
 
-/// How many instances are desired: of a global process the cells say it.
+/// Parses the number of desired instances. For a global process it is 0, because the cells determine the
+/// number.
 fn take_instances_of(mode: Option<Mode>, fields: &mut Fields<'_>) -> Option<u32> {
     let given = fields.may("instances", take_instances)?;
     match (mode, given) {
@@ -615,10 +616,12 @@ fn take_routes(field: Field<'_>) -> Option<Routes> {
     Some(routes)
 }
 
-/// Where a result may be that is named by a path from the root: only containers with files of their own have these.
+/// Folders that may hold a result file with an absolute path. Only containers with their own file system can
+/// have one.
 const RESULTS: [&str; 3] = ["/tmp/", "/var/tmp/", "/home/vcap/"];
 
-/// A file that the container may write: nothing else of the cell can be read as a result.
+/// Parses the path of a result file. The container must be able to write it, so that no other file of the
+/// cell can be read as a result.
 fn take_result_file(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let file = field.text(limits::PATH_BYTES)?;
@@ -633,7 +636,8 @@ fn take_result_file(field: Field<'_>) -> Option<String> {
     Some(file)
 }
 
-/// A URL that has a password or a token in it is a secret, whether the client says so or not.
+/// Parses a URL. A URL that contains a password or a token is treated as a secret, even if the client did not
+/// mark it as one.
 fn take_url(field: Field<'_>) -> Option<Secret> {
     actions::take_value(field, take_url_text).map(|url| match url {
         Secret::Plain(url) if secret::tells_a_secret(&url) => Secret::Open(url),
@@ -671,7 +675,7 @@ fn take_placement(field: Field<'_>) -> Option<Placement> {
     placement
 }
 
-/// Changes to a process, without its name.
+/// Parses changes to a process. The process guid is parsed separately.
 fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
     let instances = fields.may("instances", take_instances);
     let priority = fields.may("priority", take_priority);
@@ -687,7 +691,7 @@ fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
     })
 }
 
-/// The definition of an update, and its id: named after its content unless the client says otherwise.
+/// Parses the definition of an update and its id. The id defaults to one that is derived from the content.
 fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, Arc<Definition>)>> {
     let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
     let definition = fields.may("definition", |field| {
@@ -711,15 +715,17 @@ fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, 
     }
 }
 
-/// The id of a definition that has none of its own: the same content has the same id.
+/// Derives a definition id from the content: equal content has the same id. `None` if the definition cannot
+/// be encoded.
 #[must_use]
 pub fn content_id(definition: &Definition) -> Option<DefinitionId> {
     let text = serde_json::to_vec(definition).ok()?;
     DefinitionId::new(&format!("{:016x}", crate::checksum::crc64(&[&text]))).ok()
 }
 
-/// What the definition of a process is called when it takes the place of another: as it is given or, where it was given no
-/// name and so has that of the process, after its content.
+/// Returns the id for the definition of a process that replaces another definition. This is the id that the
+/// client set. A definition that is named after its process counts as unnamed and gets an id derived from its
+/// content.
 #[must_use]
 pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
     let unnamed = lrp.definition_id.as_str() == lrp.process_guid.as_str();
@@ -727,7 +733,7 @@ pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
     content.unwrap_or_else(|| lrp.definition_id.clone())
 }
 
-/// A spec has its limit without its routes, which have their own.
+/// Checks the size of a spec without its routes, which have their own limit.
 fn check_size(spec: &Field<'_>) {
     let bytes = match &spec.value {
         Value::Object(object) => object.iter().filter(|(name, _)| *name != "routes").map(field_bytes).sum(),
@@ -743,7 +749,8 @@ fn field_bytes((name, value): (&String, &Value)) -> usize {
     name.len() + value.to_string().len()
 }
 
-/// What is desired becomes one event, and routes are text in it: quotes that JSON escapes take twice their room.
+/// Checks the size of the event that records the item. The event stores routes as text, in which JSON escapes
+/// each quote, so the event can be larger than the spec.
 fn check_event(desired: &impl Serialize, path: &str, problems: &Problems) {
     let bytes = serde_json::to_vec(desired).map_or(usize::MAX, |text| text.len());
     let most = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
@@ -753,7 +760,7 @@ fn check_event(desired: &impl Serialize, path: &str, problems: &Problems) {
     }
 }
 
-/// An object with one field more.
+/// Returns an object with one field added.
 fn with(mut value: Value, name: &str, more: Value) -> Value {
     if let Value::Object(object) = &mut value {
         object.insert(name.to_owned(), more);
@@ -761,7 +768,7 @@ fn with(mut value: Value, name: &str, more: Value) -> Value {
     value
 }
 
-/// Changes to a process as they are read, without its name: what is absent stays.
+/// Converts changes to a process to JSON, without the process guid. Unchanged fields are omitted.
 fn update_to_json(update: &DesiredLrpUpdate) -> Value {
     let mut object = Map::new();
     if let Some(instances) = update.instances {

@@ -1,4 +1,4 @@
-//! What may be said of a cell.
+//! Tests of cell attributes: names, values, limits, and reserved names.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Subjects of the bus: each is read as it was written, and nothing else is one.
+//! Tests of the bus subjects: each subject round-trips through its text, and other text is refused.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -55,7 +55,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
     ]
 }
 
-/// The patterns that a subject belongs to.
+/// Returns the patterns that match a subject.
 fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
     match subject {
         BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Talk(..) => vec![BusPattern::Clients],

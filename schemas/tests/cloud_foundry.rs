@@ -1,5 +1,5 @@
-//! Specs as a Cloud Foundry makes them: what runs as it is, and what is refused for which reason (docs/using.md, "A spec of
-//! Cloud Foundry").
+//! Tests with specs as Cloud Foundry creates them: supported fields work unchanged, and refusals name the
+//! reason (docs/using.md, "A spec of Cloud Foundry").
 
 use schemas::action::{Action, Secret};
 use schemas::definition::{Network, Sandbox};
@@ -7,7 +7,8 @@ use schemas::isolation::Wall;
 use schemas::spec::{lrp, task, task_to_json, to_json};
 use serde_json::{Value, json};
 
-/// An application with a buildpack: its droplet is fetched into the home of vcap, a launcher starts it, a sidecar lets people in.
+/// Returns the spec of an application with a buildpack. The droplet is fetched into the home folder of vcap,
+/// a launcher starts it, and a sidecar provides SSH access.
 fn application() -> Value {
     let launcher = json!({"run": {
         "path": "/tmp/lifecycle/launcher",
@@ -73,7 +74,8 @@ fn application() -> Value {
     })
 }
 
-/// The building of a droplet: source and caches are fetched, a builder runs, what it made is sent.
+/// Returns the spec of a staging task: it fetches the source and the caches, runs a builder, and uploads the
+/// results.
 fn staging() -> Value {
     let file_server = "http://file-server.service.cf.internal:8080/v1";
     let fetch = |name: &str, to: &str| {

@@ -1,4 +1,4 @@
-//! Bytes: every message is read as it was written, in both forms, and nothing that is not a message makes anything panic.
+//! Tests of the codec: every message round-trips in both forms, and arbitrary bytes never cause a panic.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::given::{
 };
 use crate::machines::cases;
 
-/// Length of what stands before a postcard body.
+/// Length of the header of a postcard message, in bytes.
 const HEAD: usize = 16;
 
 fn explanation() -> Option<Box<Explanation>> {
@@ -227,8 +227,11 @@ fn outcomes() -> Outcomes {
     Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, leases, outcomes: vec![lrp, task], evictions }
 }
 
-/// What holds for every message, in both forms: it is read as it was written; cut off anywhere or with anything behind
-/// it, it is refused; with any bit turned, it is refused or is another message, and nothing panics. Its postcard.
+/// Checks the codec of a message in both forms and returns its postcard encoding.
+///
+/// - The message round-trips.
+/// - A truncated message and one with trailing bytes are refused.
+/// - A message with a flipped bit is refused or decodes to another message, and never causes a panic.
 fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> Vec<u8> {
     for form in [Form::Json, Form::Postcard] {
         let bytes = encode(form, message);
@@ -251,7 +254,7 @@ fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> 
     encode(Form::Postcard, message)
 }
 
-/// The schema's number, and the length and the checksum of every message as postcard.
+/// Schema number, and the total length and the checksum of all messages encoded as postcard.
 const PINNED: (u64, usize, u64) = (5, 6_958, 0xe573_26c3_9251_81af);
 
 #[test]
@@ -290,7 +293,7 @@ fn every_message_travels_and_looks_as_its_schema_says() {
         travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),
         travels(&Envelope::default()),
     ];
-    // What a rep is told to run, with everything that may be left out.
+    // Orders to a rep, with every optional field set.
     let orders = [Order::Lrp(crate::golden::lrp().definition), Order::Task(crate::golden::job().definition)];
     let orders = orders.map(|order| encode(Form::Postcard, &order));
     let bytes = [answers.concat(), others.concat(), orders.concat()].concat();
@@ -321,7 +324,7 @@ fn a_length_that_lies_is_refused() {
     }
 }
 
-/// A message that holds one thing.
+/// A message with a single field.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Of<T> {
     of: T,
@@ -337,18 +340,18 @@ fn what_is_too_long_or_too_deep_is_refused_unread() {
     refused("{\"a\":".repeat(JSON_DEPTH + 1).as_bytes(), "nested deeper");
     refused("[".repeat(100_000).as_bytes(), "not a JSON object");
     refused(format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(), "nested deeper");
-    // Brackets in text are not nesting, and an escaped quote doesn't end it.
+    // Brackets in text do not count as nesting, and an escaped quote does not end the text.
     let text = format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(1000));
     decode::<serde_json::Value>(text.as_bytes()).unwrap();
 }
 
-/// A postcard message with this body.
+/// Returns a postcard message with this body.
 fn postcard_of(body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
     [b"MUS1".as_slice(), &SCHEMA.to_le_bytes(), &length, body].concat()
 }
 
-/// A number as postcard writes it.
+/// Encodes a number as a postcard varint.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = vec![];
     while number > 0x7f {
@@ -361,7 +364,7 @@ fn varint(mut number: u64) -> Vec<u8> {
 
 #[test]
 fn action_trees_are_bounded_before_they_are_built() {
-    // A row of nodes: `Try` is the third kind and has nothing but its child.
+    // A chain of nodes: `Try` is the third kind, and contains only its child.
     let tries = |count: usize| [varint(count as u64), vec![2; count]].concat();
     let refused = |body: Vec<u8>| {
         let refusal = decode::<Action>(&postcard_of(&body)).unwrap_err();
@@ -373,10 +376,10 @@ fn action_trees_are_bounded_before_they_are_built() {
     refused(tries(900_000));
     refused(varint(u64::MAX));
     refused(varint(u64::from(u32::MAX)));
-    // `Parallel` is the fourth kind: one that announces more children than there can be.
+    // `Parallel` is the fourth kind. These announce more children than allowed.
     refused([varint(1), vec![3], varint(u64::from(u32::MAX))].concat());
     refused([varint(2), vec![3], varint(u64::from(u32::MAX)), vec![2]].concat());
-    // Nodes that nothing is the parent of.
+    // Nodes without a parent.
     let group = Action::Parallel(Group { actions: vec![] });
     let whole = encode(Form::Postcard, &group)[HEAD..].to_vec();
     assert_eq!(whole, [varint(1), vec![3, 0]].concat());
@@ -442,7 +445,7 @@ proptest! {
         let domain = Domain::new(&name).unwrap();
         for form in [Form::Json, Form::Postcard] {
             prop_assert_eq!(&decode::<Of<Domain>>(&encode(form, &Of { of: &domain })).unwrap().0.of, &domain);
-            // Whatever is not a name is none in a message either.
+            // An invalid name is refused in a message, too.
             let known: Result<Domain, BadName> = other.parse();
             prop_assert_eq!(decode::<Of<Domain>>(&encode(form, &Of { of: &other })).is_ok(), known.is_ok());
         }
@@ -503,7 +506,7 @@ fn cut_text_stays_text() {
     assert_eq!(limits::cut("abc", 3), "abc");
 }
 
-/// An entry's text with the checksum that its body needs.
+/// Returns the text of an entry with the checksum of its body.
 fn sealed(body: &str) -> Vec<u8> {
     let body = body.strip_prefix('{').unwrap();
     let body = if body.starts_with("\"crc32c\"") { body.split_once(',').unwrap().1 } else { body };
@@ -518,7 +521,7 @@ fn an_entry_tells_a_newer_format_an_unknown_event_and_garbage_apart() {
     let newer = Entry { format: cluster::FORMAT + 1, ..entry };
     let future = Err(DecodeError::Future { format: cluster::FORMAT + 1 });
     assert_eq!(Entry::decode(&newer.encode()), future);
-    // A newer format may look like nothing that is known but for its checksum and its number.
+    // Only the checksum and the format number of a newer format have to be readable.
     assert_eq!(Entry::decode(&sealed(r#"{"format": 2, "decisions": {"what": "ever"}}"#)), future);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cluster.founded.v1.json");
     let golden = std::fs::read_to_string(path).unwrap();
@@ -553,7 +556,8 @@ fn an_entry_tells_a_newer_format_an_unknown_event_and_garbage_apart() {
     }
 }
 
-/// Every golden entry with each of its bits changed is damaged: never another entry, and never a later program's.
+/// Flips each bit of each golden entry. The result is always damaged or malformed, and never another entry or
+/// one of a newer format.
 #[test]
 fn an_entry_with_a_bit_changed_is_damaged() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");

@@ -1,4 +1,5 @@
-//! How many instances may be where: claims that are one too many are refused, whoever placed them.
+//! Tests of the constraints `distinct_cell` and `distinct_attribute`: a claim beyond the limit is refused,
+//! whatever placed it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// Four instances, and four cells: two in rack r1, one in r2, one in none.
+    /// Creates a process with four instances, and four cells: two in rack r1, one in r2, and one without a
+    /// rack.
     fn new(rule: Rule) -> Self {
         let stamp = stamp(1);
         let appear = |(id, attributes): (&str, &[(&str, &str)])| {
@@ -88,7 +90,7 @@ fn a_claim_that_is_one_too_many_on_a_cell_is_refused() {
     let refused = stage.claim(1, "c1").unwrap_err();
     assert!(refused.contains("constraint distinct_cell: 1 of the process are there already"), "{refused}");
     stage.claim(1, "c2").unwrap();
-    // What is to stop is not in the way.
+    // An instance that is being stopped does not count.
     stage.must(&Command::Retire { index: 0, definition_id: None });
     stage.claim(2, "c1").unwrap();
     stage.claim(3, "c1").unwrap_err();

@@ -1,7 +1,7 @@
-//! `docs/clients.md` names every command, query, field, code and limit: its tables are made from the types. And the
-//! JSON Schemas of commands and queries.
+//! Tests that `docs/clients.md` covers every command, query, field, code and limit. Its tables, and the JSON
+//! Schemas of commands and queries, are generated from the types.
 //!
-//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` makes the tables and the schemas anew.
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` generates the tables and the schemas again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ fn page() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/clients.md")
 }
 
-/// Definitions, and the names under which types were put there.
+/// A collection of schema definitions by type name.
 struct Schemas {
     generator: SchemaGenerator,
 }
@@ -56,7 +56,7 @@ impl Schemas {
     fn definitions(mut self) -> Map<String, Value> {
         let environment = self.of::<Option<Environment>>();
         let mut definitions = self.generator.take_definitions(true);
-        // As in a spec, a program's variables are a list or an object.
+        // The variables of a program are a list or an object, like in a spec.
         if let Some(env) = definitions.get_mut("Run").and_then(|run| run.pointer_mut("/properties/env")) {
             let meaning = env["description"].clone();
             *env = environment;
@@ -66,7 +66,7 @@ impl Schemas {
     }
 }
 
-/// Every command with the schema of its body.
+/// Returns every command with the schema of its body.
 fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     let of_client = ClientVerb::ALL.map(|verb| {
         let body = match verb {
@@ -117,7 +117,7 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     of_client.into_iter().chain(of_operator).collect()
 }
 
-/// Every query for clients with what is asked and what is answered.
+/// Returns every query for clients with the schemas of its request and its answer.
 fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
     let mut all = vec![];
     for verb in QueryVerb::ALL {
@@ -150,7 +150,7 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::EventsRead => (schemas.of::<ReadEvents>(), schemas.of::<EventsPage>()),
             QueryVerb::SchemaList => (schemas.of::<ListSchemas>(), list_of(&schemas.of::<SchemaRow>())),
             QueryVerb::SchemaShow => (schemas.of::<ShowSchema>(), json!({"type": "object"})),
-            // Between a rep and a BBS.
+            // Used between reps and BBSs only.
             QueryVerb::CellRecords => continue,
         };
         all.push((name(verb.noun_and_verb()), asked, answered));
@@ -230,7 +230,7 @@ fn the_schemas_of_commands_and_queries_are_checked_in() {
     }
 }
 
-/// What checks messages to one command.
+/// Returns a validator for the messages of one command.
 fn validator(command: &str) -> jsonschema::Validator {
     let mut schema = commands_schema();
     let request = schema["commands"][command]["request"].take();
@@ -241,7 +241,7 @@ fn exec_command(process_guid: ProcessGuid, definition_id: DefinitionId) -> Clien
     ClientCommand::InstanceExec { process_guid, index: 1, definition_id: Some(definition_id), exec: exec() }
 }
 
-/// One command of each kind, with every field that there is.
+/// Returns one command of each kind, with every field set.
 fn every_command() -> Vec<ClientCommand> {
     let (lrp, job) = (lrp(), job());
     let (process_guid, task_guid) = (lrp.process_guid.clone(), job.task_guid.clone());
@@ -348,7 +348,7 @@ fn a_body_has_the_fields_that_its_schema_has() {
     }
 }
 
-/// Whatever is wrong with their values, the names are known.
+/// Checks that the fields are known, even if their values are invalid.
 fn no_field_is_unknown<'a>(command: &ClientCommand, fields: impl Iterator<Item = &'a str>) {
     let ((noun, verb), domain) = (command.noun_and_verb(), Domain::new("apps").unwrap());
     let read = |body: &Value| {
@@ -363,7 +363,7 @@ fn no_field_is_unknown<'a>(command: &ClientCommand, fields: impl Iterator<Item =
     assert_eq!(read(&Value::Object(body)), ["body.zzzzzz"], "{noun}.{verb}: the check sees nothing");
 }
 
-/// The tables of the page, by the name of their place.
+/// Returns the generated tables of the page, by the name of their marker.
 fn tables() -> BTreeMap<&'static str, String> {
     let mut schemas = Schemas::new();
     let bodies = bodies(&mut schemas);
@@ -413,7 +413,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         ("Envelope", fields(&defs, target(&envelope))),
         ("bodies", bodies.iter().map(of_body).collect()),
         ("asked", titled(&asked)),
-        // Nothing is left out of an answer.
+        // Fields of an answer are always present.
         ("answered", titled(&answered).replace(", may be left out", "")),
         ("parts", parts),
         ("Refusal", fields(&defs, target(&refusal))),
@@ -422,7 +422,7 @@ fn tables() -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// The name of the definition that a schema refers to.
+/// Returns the name of the definition that a schema refers to.
 fn target(schema: &Value) -> &str {
     schema["$ref"]
         .as_str()
@@ -432,7 +432,7 @@ fn target(schema: &Value) -> &str {
         .unwrap()
 }
 
-/// Every type that a row, or a body, is made of and that isn't a mere value.
+/// Returns every type that rows and bodies contain, except plain values.
 fn parts<'a>(
     defs: &'a Map<String, Value>,
     shown: &BTreeSet<&'a str>,
@@ -445,7 +445,7 @@ fn parts<'a>(
     while let Some(next) = open.pop() {
         let mut inside = vec![];
         references(&defs[next], &mut inside);
-        // Entries have a page of their own.
+        // Entries are documented on a page of their own.
         for name in inside.into_iter().filter(|name| *name != "Entry") {
             if found.insert(name) {
                 open.push(name);
@@ -469,13 +469,13 @@ fn references<'a>(schema: &'a Value, found: &mut Vec<&'a str>) {
     }
 }
 
-/// Text, a number, or one of some words.
+/// Returns `true` if the schema is text, a number, or an enumeration of words.
 fn is_value(schema: &Value) -> bool {
     let is_plain = schema["type"].is_string() || schema.get("$ref").is_some();
     words(schema).is_some() || (schema.get("properties").is_none() && is_plain)
 }
 
-/// The words, if it is one of some words.
+/// Returns the words of an enumeration. `None` if the schema is not an enumeration of words.
 fn words(schema: &Value) -> Option<Vec<&str>> {
     if let Some(list) = schema["enum"].as_array() {
         return list.iter().map(Value::as_str).collect();
@@ -483,7 +483,7 @@ fn words(schema: &Value) -> Option<Vec<&str>> {
     schema["oneOf"].as_array()?.iter().map(|word| word["const"].as_str()).collect()
 }
 
-/// A type with its meaning and a table of its fields, or of its forms.
+/// Returns the description of a type, and a table of its fields or variants.
 fn fields(defs: &Map<String, Value>, of: &str) -> String {
     let schema = &defs[of];
     let mut text = format!("{}\n\n", meaning(schema));
@@ -512,7 +512,7 @@ fn meaning(schema: &Value) -> String {
     text.replace('|', "\\|").replace("crate::", "")
 }
 
-/// A type in a word or two.
+/// Returns a short description of a type.
 fn kind(defs: &Map<String, Value>, schema: &Value) -> String {
     if schema.get("$ref").is_some() {
         let name = target(schema);
@@ -669,7 +669,7 @@ fn table_of_quotas_in_the_model_has_the_defaults() {
     check_tables(&model, &BTreeMap::from([("quotas", quota_table())]));
 }
 
-/// Checks, or writes, the tables of a document that are made from code.
+/// Checks the generated tables of a document. Writes them instead if `MUSTER_WRITE_GOLDEN` is set.
 fn check_tables(document: &Path, tables: &BTreeMap<&'static str, String>) {
     let name = document.file_name().unwrap().display();
     let mut text = fs::read_to_string(document).unwrap();
@@ -737,7 +737,7 @@ fn every_link_within_the_documents_leads_somewhere() {
     }
 }
 
-/// As forges make the anchor of a heading.
+/// Returns the anchor of a heading, as GitHub and similar sites derive it.
 fn anchor_of(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

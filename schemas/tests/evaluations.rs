@@ -1,4 +1,5 @@
-//! Evaluations: the table of their transitions, and a story for each arrow of the two diagrams of Nomad evaluation states.
+//! Tests of evaluations: the table of their transitions, and a scenario for each arrow of the two diagrams of
+//! Nomad evaluation states.
 
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ fn transitions_are_those_of_the_table_in_both_directions() {
     }
 }
 
-/// What may not happen leaves an evaluation as it is, whatever a log says.
+/// Invalid transitions in a log leave an evaluation unchanged.
 #[test]
 fn a_step_that_may_not_be_changes_nothing() {
     let one = EvaluationId(id(1));
@@ -128,7 +129,7 @@ fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
     ]
 }
 
-/// A process, and what is asked of it.
+/// A process that commands are applied to.
 struct Story {
     process: Option<Process>,
     now: Timestamp,
@@ -204,7 +205,7 @@ impl Story {
         self.report(index, u128::from(index) + 1, actual::Command::Crash { reason, exit_status: Some(1) });
     }
 
-    /// It crashes until it has to wait, and is placed again each time before.
+    /// Crashes the instance until its restart is delayed. After each earlier crash it is placed again.
     fn crash_until_it_waits(&mut self, index: u32) {
         for _ in 0..=crash::IMMEDIATE_RESTARTS {
             self.run(index);
@@ -246,7 +247,8 @@ fn what_is_desired_is_scheduled_and_complete_when_all_of_it_is_placed() {
     assert_eq!((&story.named(first).status, story.named(first).placed), (&Status::Complete, 2));
 }
 
-/// `scheduling -. queued-allocs .-> blocked`, with `previous` and `blocked`; `blocked -- plan submitted --> complete`.
+/// `scheduling -. queued-allocs .-> blocked`, with `previous` and `blocked`; `blocked -- plan submitted -->
+/// complete`.
 #[test]
 fn what_finds_no_place_waits_in_a_child_and_the_parent_is_complete_with_the_rest() {
     let mut story = Story::desired(3);
@@ -296,8 +298,8 @@ fn an_evaluation_whose_attempts_are_used_up_fails_and_its_child_waits() {
     assert_eq!(story.named(parent).blocked, Some(child.id));
 }
 
-/// `pending -- undeliverable --> failed`, `failed -- failed-follow-up --> pending`, with `previous` and `next`; the follow-ups
-/// of follow-ups wait longer.
+/// `pending -- undeliverable --> failed`, `failed -- failed-follow-up --> pending`, with `previous` and
+/// `next`. Each further follow-up waits longer.
 #[test]
 fn what_nobody_answers_is_delivered_three_times_and_then_followed_up() {
     let mut story = Story::desired(1);
@@ -327,7 +329,7 @@ fn what_nobody_answers_is_delivered_three_times_and_then_followed_up() {
         before = follow_up;
     }
     assert_eq!(follow_up_wait(40), Duration::from_secs(3_600));
-    // What is new doesn't wait with it.
+    // New work does not wait for the follow-up.
     story.must(Command::Update(scale(2)));
     assert_eq!(story.named(before).status, Status::Canceled { why: Canceled::Superseded });
     assert_eq!(
@@ -372,7 +374,8 @@ fn a_crash_that_waits_is_one_delayed_evaluation_until_it_is_due() {
     assert_eq!((&story.named(delayed).status, story.named(delayed).placed), (&Status::Complete, 1));
 }
 
-/// `scheduling -- canceled by job update/stop --> canceled`, for each of the three; job-deregister.
+/// `scheduling -- canceled by job update/stop --> canceled`, for each of the three open evaluations;
+/// job-deregister.
 #[test]
 fn a_removal_cancels_what_is_open_and_is_an_evaluation_of_its_own() {
     let mut story = Story::desired(4);
@@ -406,7 +409,7 @@ fn a_manual_restart_and_a_scale_cancel_the_wait_after_a_crash() {
     }
 }
 
-/// One pending evaluation of a process: further causes join it, and are listed.
+/// A process has one pending evaluation. Further causes are merged into it and listed.
 #[test]
 fn further_causes_join_what_is_pending_and_are_listed() {
     let mut story = Story::desired(1);
@@ -420,7 +423,8 @@ fn further_causes_join_what_is_pending_and_are_listed() {
     assert!(known.joined.iter().all(|joined| joined.trigger == Trigger::Scale));
 }
 
-/// `failed -- retry --> scheduling`, `failed -- if retried --> blocked`, and no other that has ended.
+/// `failed -- retry --> scheduling`, `failed -- if retried --> blocked`. Other evaluations that have ended
+/// cannot be retried.
 #[test]
 fn somebody_may_have_what_failed_waits_or_is_blocked_tried_again() {
     let mut story = Story::desired(1);
@@ -466,7 +470,7 @@ fn ended_evaluations_leave_by_count_and_by_time_and_open_ones_never() {
     assert_eq!(left, [blocked, story.open(Duty::Place).id]);
 }
 
-/// What caused an evaluation is told also where the diagrams leave its pointers unset.
+/// The cause of an evaluation is recorded even where the diagrams leave its pointers unset.
 #[test]
 fn the_cause_of_an_evaluation_never_breaks() {
     let mut story = Story::desired(1);

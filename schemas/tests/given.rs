@@ -1,4 +1,4 @@
-//! What the tests are given: names, specs, and strategies that draw them.
+//! Shared test data: names, specs, and proptest strategies that generate them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,17 +29,18 @@ use schemas::task::{self, Task};
 
 pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net, place, run};
 
-/// An id that says its number.
+/// Returns an id with this number.
 pub(crate) fn id(number: u128) -> uuid::Uuid {
     uuid::Uuid::from_u128(number)
 }
 
-/// A container on a cell.
+/// Returns a container on a cell.
 pub(crate) fn instance(number: u128, cell: &str) -> Instance {
     Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
 }
 
-/// What an auctioneer says of instances that it could not place: it names the evaluation that stands for the first.
+/// Returns an auctioneer's report of instances that it could not place. It names the evaluation of the first
+/// instance.
 pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Outcome {
     let of_first = unplaced
         .first()
@@ -50,7 +51,7 @@ pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Out
     Outcome { evaluation, unplaced, used_up: false, explanation: None }
 }
 
-/// What an auctioneer says of a task that it could not place.
+/// Returns an auctioneer's report of a task that it could not place.
 pub(crate) fn unplaced_task(task: Option<&Task>, error: &str) -> task::Unplaced {
     let open = task.and_then(Task::open_evaluation);
     let known = open.or_else(|| task.and_then(|task| task.evaluations.iter().last()));
@@ -58,17 +59,17 @@ pub(crate) fn unplaced_task(task: Option<&Task>, error: &str) -> task::Unplaced 
     task::Unplaced { evaluation, error: error.to_owned(), used_up: false, explanation: None }
 }
 
-/// A process in a domain.
+/// Returns the process `web` in a domain.
 pub(crate) fn lrp(domain_name: &str, instances: u32) -> DesiredLrp {
     fixtures::lrp("web", domain_name, instances)
 }
 
-/// A task in a domain.
+/// Returns the task `job` in a domain.
 pub(crate) fn task(domain_name: &str, placement: Placement) -> DesiredTask {
     fixtures::task_of("job", domain_name, TaskDefinition { placement, ..fixtures::task_definition() })
 }
 
-/// Text of any characters but NUL.
+/// Generates text without NUL.
 fn any_text() -> impl Strategy<Value = String> {
     "[^\\x00]{0,12}"
 }
@@ -130,7 +131,7 @@ fn any_transfer() -> impl Strategy<Value = Action> {
     prop_oneof![any_download().prop_map(Action::Download), uploads]
 }
 
-/// A tree of actions, within the limits.
+/// Generates a tree of actions within the limits.
 pub(crate) fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![2 => any_run(), 1 => any_transfer()].prop_recursive(5, 40, 4, |inner| {
         let group = vec(inner.clone(), 1..4).prop_map(|actions| Group { actions });
@@ -149,7 +150,7 @@ pub(crate) fn any_action() -> impl Strategy<Value = Action> {
                     start_message,
                     success_message,
                     failure_message_prefix: failure,
-                    // One that it has stands for those below, too, when it is read.
+                    // Kept empty, because parsing copies a log source to the actions below.
                     log_source: String::new(),
                 })
             }),
@@ -192,7 +193,7 @@ fn any_constraint() -> impl Strategy<Value = Constraint> {
     })
 }
 
-/// What cells must be like, and surroundings that ask for such cells.
+/// Generates a constraint and a sandbox that match each other.
 fn any_sandboxed() -> impl Strategy<Value = (Constraint, Option<Sandbox>)> {
     let roots = prop_oneof![Just(""), Just("/srv/root"), Just("oci:/srv/image:1.2"), Just("preloaded:linux")];
     let networks = prop_oneof![Just(Network::Host), Just(Network::None)];
@@ -217,7 +218,7 @@ fn any_sandboxed() -> impl Strategy<Value = (Constraint, Option<Sandbox>)> {
     })
 }
 
-/// Any JSON without NUL, as the compact text that routes are kept in.
+/// Generates JSON without NUL, as compact text in the form in which routes are stored.
 fn any_json() -> impl Strategy<Value = String> {
     use serde_json::Value;
     let leaf = prop_oneof![
@@ -263,16 +264,15 @@ fn any_definition() -> impl Strategy<Value = Definition> {
     )
 }
 
-/// Any priority.
 fn any_priority() -> impl Strategy<Value = Priority> {
     (limits::LEAST_PRIORITY..=limits::GREATEST_PRIORITY).prop_map(|number| Priority::new(number).unwrap())
 }
 
-/// Any process that a client may desire.
+/// Generates any process that a client may desire.
 pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
     let names = (any_name(), any_name(), option::of(any_name()));
     let sides = (any_priority(), any_routes(), any_text(), any_policies());
-    // The cells say how many instances a global process has.
+    // A global process has no instance count, because the cells determine it.
     let instances = option::weighted(0.8, 1..=limits::INSTANCES);
     (names, instances, sides, any_definition()).prop_map(
         |(
@@ -297,7 +297,7 @@ pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
     )
 }
 
-/// Any change to a process.
+/// Generates any change to a process.
 pub(crate) fn any_update() -> impl Strategy<Value = DesiredLrpUpdate> {
     let parts = (
         option::of(0..=limits::INSTANCES),
@@ -315,7 +315,7 @@ pub(crate) fn any_update() -> impl Strategy<Value = DesiredLrpUpdate> {
     })
 }
 
-/// How a rollout may replace instances.
+/// Generates any update policy.
 pub(crate) fn any_update_policy() -> impl Strategy<Value = UpdatePolicy> {
     let parallelism = prop_oneof![
         (1..=limits::INSTANCES).prop_map(Parallelism::Count),
@@ -345,7 +345,7 @@ pub(crate) fn any_update_policy() -> impl Strategy<Value = UpdatePolicy> {
     )
 }
 
-/// The policies that a client may give.
+/// Generates any policies that a client may set.
 pub(crate) fn any_policies() -> impl Strategy<Value = Policies> {
     let history = option::of(0..=limits::HISTORY_LIMIT);
     (any_update_policy(), any_update_policy(), history, any_restart_policy()).prop_map(
@@ -376,7 +376,7 @@ fn any_restart_policy() -> impl Strategy<Value = RestartPolicy> {
     )
 }
 
-/// Any task that a client may desire.
+/// Generates any task that a client may desire.
 pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
     let placement = prop_oneof![
         Just(Placement::Fail),
@@ -389,7 +389,7 @@ pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
         |(texts, (constraint, sandbox), environment_variables, action, when)| {
             let (priority, placement, grace_period_ms) = when;
             DesiredTask {
-                // Two hyphens stand in the names of what a periodic task launches.
+                // Task guids of clients must not contain the launch mark `--`.
                 task_guid: TaskGuid::new(&texts.0.replace("--", "-x")).unwrap(),
                 domain: domain(&texts.1),
                 definition: Arc::new(TaskDefinition {

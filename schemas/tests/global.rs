@@ -1,5 +1,6 @@
-//! Global processes: one instance on each cell that fits, at the index that is the cell's ordinal (SwarmKit orchestrators,
-//! "Global orchestrator"). Cells come, are lost, evacuate, are cordoned; definitions change; instances crash.
+//! Tests of global processes: one instance on each suitable cell, at the index that is the cell's ordinal
+//! (SwarmKit orchestrators, "Global orchestrator"). In the tests cells appear, are lost, evacuated and
+//! cordoned, definitions change, and instances crash.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::given::{domain, instance, lrp, net};
 
 const CELLS: u32 = 4;
 
-/// A global process, the cells, and whoever does what the log asks.
+/// A global process, the cells, and simulated services that act on the log.
 struct Stage {
     process: Option<Process>,
     cells: BTreeMap<CellId, Cell>,
@@ -44,7 +45,7 @@ fn name(cell: u32) -> CellId {
     CellId::new(&format!("c{cell}")).unwrap()
 }
 
-/// What a definition of this name runs, on cells of a stack.
+/// Returns a definition for cells with this stack. Its content depends on the name.
 fn definition(name: &str, stack: &str) -> std::sync::Arc<Definition> {
     let mut definition = (*lrp("apps", 1).definition).clone();
     definition.memory_mb = name.bytes().map(u64::from).sum();
@@ -165,7 +166,7 @@ impl Stage {
         self.check();
     }
 
-    /// Holds after every decision.
+    /// Checks the invariants that hold after every decision.
     fn check(&self) {
         let process = self.process();
         let desired = process.desired.as_ref().unwrap();
@@ -193,7 +194,8 @@ impl Stage {
         self.do_(&Command::Report(Report { domain: domain("apps"), place, epoch, by, judged, steps }))
     }
 
-    /// What the auctioneer or a rep does next about one instance. Whether there was something to do.
+    /// Performs the next action of the auctioneer or the rep for one instance. Returns `true` if there was
+    /// one.
     fn act(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let step = |command| ReportStep::Actual(command);
@@ -245,7 +247,7 @@ impl Stage {
         panic!("it never rests: {:#?}", self.process());
     }
 
-    /// What runs where: index, definition, cell.
+    /// Returns the running instances: index, definition, cell.
     fn running(&self) -> Vec<String> {
         let slots = self.process().slots.iter();
         let running = slots.filter_map(|slot| {
@@ -269,7 +271,7 @@ fn a_global_process_runs_once_on_each_cell_and_follows_it() {
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"], "the other doesn't fit");
     assert_eq!(stage.triggers.last(), Some(&Trigger::CellsChanged));
-    // Lost: nothing takes its place; back: at its index.
+    // A lost cell is not replaced. When it returns, its instance starts at the same index.
     stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "2@v1 on c2"]);
@@ -277,7 +279,7 @@ fn a_global_process_runs_once_on_each_cell_and_follows_it() {
     stage.appear(1, "linux");
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"]);
-    // Evacuated: it stops, and nothing runs elsewhere.
+    // On an evacuated cell the instance stops, and nothing starts elsewhere.
     stage.ended.clear();
     stage.cell(0, &cell::Event::EvacuationRequested {});
     stage.settle();
@@ -310,14 +312,14 @@ fn a_cordoned_cell_keeps_what_it_runs_and_rollouts_pass_it_over() {
     stage.settle();
     assert_eq!(stage.running(), ["0@v2 on c0", "1@v1 on c1", "2@v2 on c2"]);
     assert!(stage.process().rollout.as_ref().unwrap().is_over(), "it waits for no cordoned cell");
-    // What crashes there waits.
+    // An instance that crashes there waits.
     let place = Place::new(1, id("v1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
     let crash = actual::Command::Crash { reason: "exited with status 1".into(), exit_status: Some(1) };
     stage.report(&place, by, ReportStep::Actual(crash)).unwrap();
     stage.settle();
     assert!(stage.process().actual(&place).unwrap().is_unclaimed());
-    // Then it is what all run.
+    // After that the cell runs the active definition.
     stage.cell(1, &cell::Event::Uncordoned {});
     stage.settle();
     assert_eq!(stage.running(), ["0@v2 on c0", "1@v2 on c1", "2@v2 on c2"]);
@@ -384,7 +386,7 @@ fn only_its_own_cell_takes_an_index_and_nobody_scales_or_evacuates_it() {
     assert!(refused.message.contains("index 0 belongs to cell c0"), "{refused:?}");
     let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
     assert_eq!(stage.report(&place, by, start).unwrap_err().code, Code::ActualLrpCannotBeStarted);
-    // Two as well, although it has just so many.
+    // 2 is refused as well, although it is the current number.
     for count in [5, 2] {
         let update = DesiredLrpUpdate { instances: Some(count), ..DesiredLrpUpdate::default() };
         assert_eq!(stage.do_(&Command::Update(update)).unwrap_err().code, Code::InvalidRequest);

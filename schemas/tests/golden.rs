@@ -1,7 +1,8 @@
-//! Golden files: one of every version of every event, written once and never changed, and the JSON Schema of all.
+//! Golden files: one for every version of every event, written once and never changed, and the JSON Schema of
+//! entries.
 //!
-//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas golden` writes the files that are missing and the schema anew. It never
-//! touches a golden file that is there: an event that changed its shape needs a new version beside the old one.
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas golden` writes missing files and updates the schema. It never
+//! changes an existing golden file: an event whose shape changes needs a new version beside the old one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +52,7 @@ use fixtures::definition_id;
 
 use crate::given::{id, instance, net, place};
 
-/// The files beside the golden ones that are JSON Schemas.
+/// Files in the folder of the golden files that are JSON Schemas.
 pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
 
 pub(crate) const WRITE: &str = "MUSTER_WRITE_GOLDEN";
@@ -99,7 +100,7 @@ fn variables() -> Vec<Variable> {
     ]
 }
 
-/// A tree with every kind of action.
+/// Returns a tree with every kind of action.
 fn action() -> Action {
     let run = |path: &str| {
         Action::Run(Run {
@@ -249,7 +250,7 @@ pub(crate) fn parameterised() -> DesiredParameterised {
     }
 }
 
-/// A program that is run in a container.
+/// Returns a program to run in a container.
 pub(crate) fn exec() -> Exec {
     Exec {
         path: "sh".into(),
@@ -387,7 +388,7 @@ fn rollout_events() -> Vec<rollout::Event> {
     ]
 }
 
-/// Policies of which nothing is as usual.
+/// Returns policies in which no field has its default value.
 fn policies() -> Policies {
     let update = UpdatePolicy {
         parallelism: Parallelism::Percent(25),
@@ -541,7 +542,7 @@ fn every_event() -> Vec<Event> {
     [process_events(), task_events(), periodic_events(), parameterised_events(), other_events()].concat()
 }
 
-/// An entry with one decision that holds this event, and every part that may be left out.
+/// Returns an entry with one decision that contains this event, with every optional field set.
 fn entry_of(event: Event) -> Entry {
     let at = Timestamp(1_760_000_000_123_456_789);
     let epoch = Epoch(Timestamp(1_759_999_999_000_000_001));
@@ -585,7 +586,7 @@ fn entry_of(event: Event) -> Entry {
     Entry { id: EntryId(id(0x0e)), format: 1, decisions: vec![decision] }
 }
 
-/// Every type of event, taken from the JSON Schema: what can be written at all.
+/// Returns every event type in the JSON Schema, which covers everything that can be written.
 fn types_of_the_schema() -> BTreeSet<String> {
     let schema = schemars::schema_for!(Entry).to_value();
     let defs = &schema["$defs"];

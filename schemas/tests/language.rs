@@ -1,4 +1,4 @@
-//! The tests of the language, as one program: it is linked once.
+//! The integration tests of the crate, built as a single program so that it is linked only once.
 
 #[cfg(test)]
 mod attributes;

@@ -1,4 +1,4 @@
-//! Every limit of what clients write: as much as it says is taken, one more is refused in the same words as ever.
+//! Tests of every limit on client input: the limit itself is accepted, and one more is refused.
 
 use schemas::action::{Action, Sealed, Secret, Variable, variable_faults};
 use schemas::codec::{self, Form};
@@ -30,7 +30,7 @@ fn variables(members: usize) -> Value {
     (1..=members).map(|member| json!({"name": format!("V{member}"), "value": ""})).collect()
 }
 
-/// One variable that takes so many bytes, with its name.
+/// Returns one variable whose name and value have this many bytes together.
 fn variable(bytes: usize) -> Value {
     json!([{"name": "V", "value": text(bytes - 1)}])
 }
@@ -59,12 +59,12 @@ fn url(bytes: usize) -> Value {
     format!("http://{}", "x".repeat(bytes - "http://".len())).into()
 }
 
-/// Routing data of so many bytes.
+/// Returns routing data with this many bytes.
 fn routes(bytes: usize) -> Value {
     json!({"r": text(bytes - 3)})
 }
 
-/// Routing data that makes its spec so deep: the spec, the routes, and lists.
+/// Returns routing data that nests its spec to this depth: the spec, the routes, and lists.
 fn lists(depth: usize) -> Value {
     json!({"r": (2..depth).fold(json!(1), |inner, _| json!([inner]))})
 }
@@ -74,7 +74,7 @@ fn with(mut spec: Value, name: &str, value: Value) -> Value {
     spec
 }
 
-/// What is refused, as `field: problem`; empty: it is taken.
+/// Returns the bad fields of a refusal as `field: problem`. Empty if the input was accepted.
 fn refused<T>(answer: Result<T, Refusal>) -> Vec<String> {
     let named = |refusal: Refusal| {
         assert_eq!(refusal.code, schemas::Code::InvalidRequest);
@@ -83,10 +83,10 @@ fn refused<T>(answer: Result<T, Refusal>) -> Vec<String> {
     answer.map_or_else(named, |_| vec![])
 }
 
-/// A field, with what it may hold at most or at least, what is too much or too little, and how that is refused.
+/// A field, a value at its limit, a value beyond it, and the expected refusal.
 type Limit = (&'static str, Value, Value, &'static str);
 
-/// The limits that a DesiredLRP and a task have in common.
+/// Returns the limits that DesiredLRPs and tasks share.
 fn of_both() -> Vec<Limit> {
     const ENVIRONMENT: &str = "environment_variables";
     let (room, longest) = (limits::RESOURCE_MB, limits::DURATION_MS);
@@ -146,7 +146,7 @@ fn of_lrps() -> Vec<Limit> {
         ("ports", list(64), list(65), "ports: has 65 members, more than 64"),
         ("ports", json!([65_535]), json!([65_536]), "ports[0]: must be from 1 to 65535"),
         ("ports", json!([1]), json!([0]), "ports[0]: must be from 1 to 65535"),
-        // Two quotes around the text, and the name.
+        // The text adds two quotes, and the router's name counts, too.
         ("routes", routes(131_072), routes(131_073), "routes: has 131073 bytes, more than 131072"),
         ("routes", lists(64), lists(65), "message: is nested deeper than 64"),
     ]
@@ -199,7 +199,7 @@ fn as_much_as_a_limit_says_is_taken_and_one_more_is_refused() {
     }
     for name in ["process_guid", "domain", "definition_id", "stack"] {
         let what = name.replace('_', " ");
-        // What is no name may be long: its beginning is quoted.
+        // Invalid names may be long, so only their beginning is quoted.
         let problem = format!("{name}: {} is not a valid {what}: use 1 to 128 of A-Z a-z 0-9 _ -", text(40));
         assert_eq!((lrp(name, text(128)), lrp(name, text(129))), (none.clone(), vec![problem]), "{name}");
     }
@@ -217,7 +217,7 @@ fn a_spec_and_what_the_log_keeps_of_it_have_their_limits() {
     let (most, large) = (limits::SPEC_BYTES - around, json!({"r": text(100_000)}));
     assert_eq!(lrp(most, large.clone()), [""; 0], "routes are not counted");
     assert_eq!(lrp(most + 1, large), ["message: has 131073 bytes without its routes, more than 131072"]);
-    // Quotes take four bytes in the log: two of the router's JSON, and two around each of them.
+    // A quote takes four bytes in the log: two in the JSON of the router, and two for escaping these again.
     let quotes = |number: usize| json!({"r": "\"".repeat(number)});
     let log = |number: usize| {
         let spec = json!({"process_guid": "w", "domain": "d", "action": {"run": {"path": "a"}}, "routes": quotes(number)});
@@ -261,7 +261,7 @@ fn a_message_and_its_envelope_have_their_limits() {
     };
     assert_eq!(upsert(limits::DURATION_MS), [""; 0]);
     assert_eq!(upsert(limits::DURATION_MS + 1), ["body.ttl_ms: must be from 0 to 315360000000"]);
-    // Blanks count: they are read.
+    // Whitespace counts, because it is parsed.
     let padded = |bytes: usize| {
         let mut text = json!({"body": body()}).to_string();
         text.push_str(&" ".repeat(bytes - text.len()));
@@ -302,7 +302,7 @@ fn a_traceparent_has_the_form_of_w3c() {
     }
 }
 
-/// So many actions, one below the other, each in one of these; the innermost is a program.
+/// Returns a tree of this depth: nested actions of one kind around a program.
 fn nested(word: &str, depth: usize) -> Value {
     let around = |inner: Value| match word {
         "parallel" | "serial" | "codependent" => json!({"actions": [inner]}),
@@ -352,7 +352,7 @@ fn an_environment_that_comes_without_a_spec_has_the_same_limits() {
     let large = |bytes: usize| [variable("NAME", plain(60_000)), variable("B", plain(bytes - 60_005))];
     assert_eq!(faults(&large(65_536)), [""; 0]);
     assert_eq!(faults(&large(65_537)), ["env: is larger than 65536 bytes"]);
-    // What is sealed has the size of what was sealed.
+    // A sealed value counts with the size of its plaintext.
     let data = "A".repeat((65_536 - 60_004 + Sealed::OVERHEAD).div_ceil(3) * 4);
     let sealed = |data: &str| {
         let value = Secret::Sealed(Sealed { key: "k".into(), data: data.into() }.into());

@@ -1,5 +1,5 @@
-//! Random commands in any order on the machines of a process and of a task. After each one the promises hold, and
-//! what happened survives the journal.
+//! Tests with random commands on the state machines of a process and of a task. After each command the
+//! invariants hold, and the events survive a round trip through the journal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use schemas::{Origin, Place, Refusal, Timestamp, crash, evacuating, evaluation, 
 
 use crate::given::{cell_id, domain, id, instance, lrp, net, outcome, task as desired_task, unplaced_task};
 
-/// What may happen next.
+/// A random step of the test.
 #[derive(Clone, Debug)]
 enum Move {
     Desire { instances: u32, elsewhere: bool, other: bool },
@@ -37,7 +37,7 @@ enum Move {
     Freshness { fresh: bool },
 }
 
-/// Which container reports.
+/// The container that reports.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Holder,
@@ -57,7 +57,7 @@ enum Step {
 }
 
 const CELLS: [&str; 3] = ["c0", "c1", "c2"];
-/// The definitions of which there are containers; mostly the first one is desired.
+/// Definitions with containers. The first one is desired most of the time.
 const DEFINITIONS: [&str; 2] = ["web", "other"];
 const ERRORS: [&str; 2] = ["insufficient resources: memory", "found no compatible cells: stack"];
 
@@ -104,7 +104,7 @@ fn any_move() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// One process, and what its decisions depend on.
+/// A process, and the state that its decisions depend on.
 struct World {
     process: Option<Process>,
     now: Timestamp,
@@ -123,7 +123,7 @@ impl World {
         self.process.as_ref()?.actual(place)
     }
 
-    /// What a move asks; none: it changed what decisions depend on.
+    /// Returns the command of a move. `None` if the move only changed the state that decisions depend on.
     fn command(&mut self, what: &Move) -> Option<Command> {
         match what {
             Move::Desire { instances, elsewhere, other } => {
@@ -218,7 +218,7 @@ impl World {
         process::decide(self.process.as_ref(), command, context)
     }
 
-    /// Folds what was decided, as it comes back from the journal.
+    /// Folds decided events after a round trip through the journal.
     fn fold(&mut self, command: &Command, events: &[Event]) {
         self.decisions += 1;
         let born = match command {
@@ -248,9 +248,9 @@ impl World {
         self.process = Some(process);
     }
 
-    /// Decides a command and folds what comes of it.
+    /// Decides a command and folds the resulting events.
     fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
-        // Decisions of one shard never share a moment.
+        // Decisions of one shard never have the same time.
         self.now = self.now.next();
         let events = self.decide(command)?;
         if !events.is_empty() {
@@ -269,7 +269,7 @@ fn stamp(at: Timestamp, decision: u128) -> Stamp {
     Stamp::beginning(decision, at)
 }
 
-/// What is written is what is read.
+/// Encodes and decodes the events, and checks that they do not change.
 fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<Event> {
     let entry = fixtures::entry(fixtures::decision(id(decision), at, Aggregate::Cluster, events.to_vec()));
     let read = Entry::decode(&entry.encode()).unwrap();
@@ -277,7 +277,8 @@ fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<E
     read.decisions.into_iter().flat_map(|decision| decision.events).collect()
 }
 
-// --- promises of a process ------------------------------------------------------------------------------------------
+// --- invariants of a process
+// ------------------------------------------------------------------------------------------
 
 fn the_counters_equal_a_recount(process: &Process) {
     let records = || process.slots.iter().filter_map(|slot| slot.actual.as_ref());
@@ -295,7 +296,7 @@ fn what_is_desired_has_a_record_and_only_that_is_work(process: &Process) {
     for index in 0..wanted {
         let there = process.actuals_at(index).collect::<Vec<_>>();
         assert!(!there.is_empty(), "index {index} is desired and has no record: {process:#?}");
-        // What shall run has its record, or waits for what is being stopped there.
+        // The index has a record of its desired slot, or waits until the instances there have stopped.
         let has = there.iter().any(|(place, _)| process.wants(place));
         let waits = there.iter().all(|(_, lrp)| lrp.is_stopping());
         assert!(has || waits, "nothing that is desired is at index {index}: {process:#?}");
@@ -307,7 +308,8 @@ fn what_is_desired_has_a_record_and_only_that_is_work(process: &Process) {
     }
 }
 
-/// Of an index one place is desired, and if it is known what is, nothing else goes on there.
+/// At most one slot of an index is desired. If the desired state is known, no other instance of the index
+/// continues.
 fn an_index_has_one_instance(process: &Process) {
     for slot in process.slots.iter() {
         let is_wanted = |slot: &&Slot| process.wants(&slot.place);
@@ -320,7 +322,8 @@ fn an_index_has_one_instance(process: &Process) {
     }
 }
 
-/// What waits is the duty of exactly one open evaluation each: what is to be placed, what found no place, and what restarts.
+/// Checks that each kind of waiting work has exactly one open evaluation: work to place, unplaced work, and
+/// delayed restarts.
 fn work_has_one_open_evaluation(process: &Process) {
     let of = |duty| process.evaluations.iter().filter(|one| one.duty() == Some(duty)).count();
     let due = |slot: &Slot| slot.actual.as_ref().and_then(Actual::waits_until);
@@ -334,7 +337,7 @@ fn work_has_one_open_evaluation(process: &Process) {
     assert!(ended <= limits::KEPT_EVALUATIONS);
 }
 
-/// What somebody removed or scaled away doesn't stay, whoever told of it since.
+/// Checks that removed instances end, even if a cell reports them later.
 fn what_is_known_to_be_unwanted_ends(process: &Process) {
     for slot in process.slots.iter().filter(|slot| process.asked.is_some() && !process.wants(&slot.place)) {
         let ends = slot.actual.as_ref().is_none_or(Actual::is_stopping);
@@ -342,9 +345,9 @@ fn what_is_known_to_be_unwanted_ends(process: &Process) {
     }
 }
 
-/// Of a client's command nothing is the cause; whatever else is decided of a place that has records comes from the
-/// last decision that made work for it or asked it to stop, or from a cell. For a place that has none, another at its
-/// index has that.
+/// Checks the origin of a decision. The command of a client has no cause. Any other decision about a slot
+/// with records originates from the last decision that created its work or asked it to stop, or from a cell.
+/// For a slot without records, that of another slot of its index counts.
 fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &Command, events: &[Event]) {
     let origin = process::origin(before, command, events);
     match command {
@@ -414,7 +417,7 @@ fn nothing_is_due_after_converging(process: &Process, world: &World) {
     assert!(all_end || !world.fresh, "an orphan goes on: {process:#?}");
 }
 
-/// A crash count moves by a crash, as the policy says, and starts at 0 with a new record.
+/// Checks that only a crash changes a crash count, as the policy requires, and that a new record starts at 0.
 fn crashes_are_counted_by_the_policy(
     before: Option<&Process>,
     after: &Process,
@@ -443,8 +446,8 @@ fn crashes_are_counted_by_the_policy(
     }
 }
 
-/// Whether asking this twice must be asking once. To retire what has no container makes it anew each time, and a report
-/// of several steps may undo its own first one.
+/// Returns `true` if repeating the command must have no effect. Retiring an instance without a container
+/// creates it again each time, and a report with several steps may undo its own first step.
 fn asks_once(world: &World, command: &Command) -> bool {
     match command {
         Command::Desire(_)
@@ -455,9 +458,9 @@ fn asks_once(world: &World, command: &Command) -> bool {
         | Command::Remove
         | Command::Fail(_)
         | Command::Converge => true,
-        // What was asked to stop is no victim any more: that is refused.
+        // An instance that was asked to stop is not a valid victim, so the repetition is refused.
         Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) | Command::Evict(_) => false,
-        // Each asks for a program of its own.
+        // Each command runs a program of its own.
         Command::Enter { .. } => false,
         Command::Retire { index, definition_id } => {
             let slot =
@@ -468,7 +471,8 @@ fn asks_once(world: &World, command: &Command) -> bool {
     }
 }
 
-/// A report decided as a whole is the same as its steps decided one by one at the same moment.
+/// Checks that a report decided as a whole has the same effect as its steps decided one by one at the same
+/// time.
 fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
     let Command::Report(report) = command else { return };
     let whole = world.decide(command);
@@ -496,7 +500,7 @@ fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
     if !events.is_empty() {
         together.fold(command, &events);
     }
-    // But for the decisions that they name.
+    // The causes and versions may differ.
     let nothing = stamp(world.now, 0).cause();
     let slots = |world: &World| {
         let slots = world.process.as_ref().map(|process| process.slots.clone()).unwrap_or_default();
@@ -525,7 +529,8 @@ fn step(world: &mut World, what: &Move) {
     what_is_known_to_be_unwanted_ends(process);
     what_is_decided_comes_from_where_it_says(before.as_ref(), &command, &events);
     if matches!(command, Command::Converge) {
-        // What comes from different places gets a decision each.
+        // Work with different origins needs separate decisions, so convergence continues until nothing is
+        // left.
         if !events.is_empty() {
             return step(world, what);
         }
@@ -537,7 +542,8 @@ fn step(world: &mut World, what: &Move) {
     }
 }
 
-/// So many cases; a failing one is printed, smallest first, and not kept in a file.
+/// Returns a configuration with this number of cases. Failures are printed in minimal form, and not stored in
+/// a file.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }
@@ -554,7 +560,8 @@ proptest! {
     }
 }
 
-// --- tasks ------------------------------------------------------------------------------------------------------------
+// --- tasks
+// ------------------------------------------------------------------------------------------------------------
 
 #[derive(Clone, Debug)]
 enum TaskMove {
@@ -595,7 +602,7 @@ fn any_task_move() -> impl Strategy<Value = TaskMove> {
     ]
 }
 
-/// One task, and what its decisions depend on.
+/// A task, and the state that its decisions depend on.
 struct TaskWorld {
     task: Option<Task>,
     now: Timestamp,
@@ -668,7 +675,7 @@ fn name_of(task: Option<&Task>) -> &'static str {
     task.map_or("DELETED", Task::state_name)
 }
 
-/// One event moves a task along one edge of the graph (docs/model.md, "Tasks").
+/// Checks that one event moves a task along one edge of the graph (docs/model.md, "Tasks").
 fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Event) {
     let edge = (name_of(before), name_of(after));
     let known = [
@@ -689,7 +696,7 @@ fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Ev
     assert!(known.contains(&edge) || (stays && edge.0 == edge.1), "{edge:?} by {event:?}");
 }
 
-/// The first outcome wins, with the moment of it.
+/// Checks that the first outcome and its time never change.
 fn the_outcome_never_changes(before: Option<&Task>, after: Option<&Task>) {
     let done = |task: Option<&Task>| task.and_then(|task| task.completed().cloned());
     if let (Some(before), Some(after)) = (done(before), done(after)) {
@@ -723,7 +730,7 @@ fn task_step(world: &mut TaskWorld, what: &TaskMove) {
     if !matches!(command, task::Command::Desire(_)) {
         the_outcome_never_changes(before.as_ref(), world.task.as_ref());
     }
-    // What came of a call is told of each call by itself: the same answer twice is two calls.
+    // Each callback attempt is recorded, even if two attempts have the same outcome.
     if !matches!(command, task::Command::Called(..)) {
         let again = world.decide(&command).unwrap_or_default();
         assert!(again.is_empty(), "{command:?} again does {again:?}");

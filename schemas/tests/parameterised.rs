@@ -1,4 +1,5 @@
-//! Parameterised tasks: their specs, what a dispatch makes, and their machine against a model of its own.
+//! Tests of parameterised tasks: their specs, the environment of dispatched tasks, and the state machine with
+//! random steps.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ fn template(concurrency: Option<u32>, overflow: Overflow) -> DesiredParameterise
     }
 }
 
-/// One parameterised task, and the tasks of it that are PENDING or RUNNING.
+/// A parameterised task, and its tasks that are PENDING or RUNNING.
 #[derive(Default)]
 struct Stage {
     known: Option<Parameterised>,
@@ -54,7 +55,7 @@ impl Stage {
         stage
     }
 
-    /// Decides and folds. What is launched runs.
+    /// Decides a command and folds the events. Launched tasks run immediately.
     fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let fewer =
             |_: &ParameterisedGuid, most: u32| self.live.borrow().len() < usize::try_from(most).unwrap();
@@ -92,7 +93,7 @@ impl Stage {
     }
 }
 
-/// What events say of numbers: dispatched, launched.
+/// Returns the numbers of the dispatched and of the launched dispatches.
 fn numbers(events: &[Event]) -> (Vec<u64>, Vec<u64>) {
     let (mut dispatched, mut launched) = (vec![], vec![]);
     for event in events {
@@ -118,7 +119,7 @@ fn what_is_dispatched_is_launched_in_the_same_decision_unless_the_limit_is_reach
     assert_eq!(numbers(&stage.dispatch(None, "d").unwrap()), (vec![5], vec![]));
     assert!(stage.must(&Command::Converge).is_empty(), "two run");
     stage.ends(2);
-    // Whoever waits goes first, even where there is room again.
+    // Waiting dispatches go first, even if there is room again.
     assert_eq!(numbers(&stage.dispatch(None, "e").unwrap()), (vec![6], vec![]));
     assert_eq!(numbers(&stage.must(&Command::Converge)), (vec![], vec![4]));
     assert!(stage.must(&Command::Converge).is_empty(), "two run again");
@@ -319,7 +320,7 @@ fn a_dispatch_that_exceeds_the_environment_of_a_task_is_refused_at_once() {
     assert!(refusal.message.contains("environment: is larger than 65536 bytes"), "{refusal}");
 }
 
-/// A command as a client sends it, read.
+/// Parses a command as sent by a client.
 fn read(verb: &str, body: &Value) -> Result<ClientCommand, Refusal> {
     let message = json!({"body": body}).to_string();
     spec::client_command("parameterised", verb, &domain("apps"), message.as_bytes())
@@ -392,11 +393,11 @@ fn what_is_desired_is_read_back_as_it_was_written() {
     }
 }
 
-/// What happens to one parameterised task.
+/// A random step of the test.
 #[derive(Clone, Debug)]
 enum Step {
     Dispatch(Option<u8>, u8),
-    /// The oldest of its tasks ends.
+    /// The oldest task ends.
     Ends,
     Withdraw(u8),
     Update(Option<u32>, Overflow),
@@ -417,7 +418,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Each number is launched or withdrawn once, in order, and never beside more than may run.
+    /// Each dispatch is launched or withdrawn exactly once and in order, and the limit is never exceeded.
     #[test]
     fn nothing_is_lost_or_launched_twice(steps in prop::collection::vec(step(), 1..80)) {
         let mut stage = Stage::with(template(Some(2), Overflow::Queued));

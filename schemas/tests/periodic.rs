@@ -1,4 +1,5 @@
-//! Periodic tasks: their schedules against a table of changes of the clocks, and their machine against a model of its own.
+//! Tests of periodic tasks: schedules against a table of clock changes, and the state machine with random
+//! steps.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,13 +14,14 @@ use schemas::{Code, Refusal, Timestamp};
 
 use crate::given::{domain, id};
 
-/// What is due in zones whose clocks change: what it is about, the zone, the expression, a moment, and what follows it.
+/// Due times in time zones whose clocks change. Columns: description, zone, expression, start time, and the
+/// due times that follow.
 const TABLE: &str = include_str!("../../tests/conformance/periodic.csv");
 
 fn moment(text: &str) -> Timestamp {
     let number = |range: std::ops::Range<usize>| text[range].parse::<u64>().unwrap();
     let (year, month, day) = (number(0..4), number(5..7), number(8..10));
-    // Days of the civil calendar, from the era that began on 0000-03-01.
+    // Computes days of the civil calendar, from the era that started on 0000-03-01.
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year / 400, year % 400);
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -121,7 +123,8 @@ fn a_bad_schedule_says_what_is_wrong() {
     assert!(bad("@daily", "../etc/passwd").to_string().contains("no time zone"));
 }
 
-// ---- the machine -------------------------------------------------------------------------------------------------
+// ---- state machine
+// ------------------------------------------------------------------------------------------------
 
 fn guid() -> PeriodicGuid {
     PeriodicGuid::new("report").unwrap()
@@ -137,13 +140,13 @@ fn desired(cron: &str, overlap: Overlap) -> DesiredPeriodic {
     }
 }
 
-/// A periodic task, what of it runs, and what happened.
+/// A periodic task, its running tasks, and a record of its events.
 struct Stage {
     known: Option<Periodic>,
     now: Timestamp,
     live: BTreeSet<TaskGuid>,
     decisions: u128,
-    /// Every launch: when it was due, why it was launched, and when.
+    /// Every launch: due time, reason, and launch time.
     launched: Vec<(Timestamp, LaunchReason, Timestamp)>,
     events: Vec<(Timestamp, Event)>,
 }
@@ -176,7 +179,7 @@ impl Stage {
         self.ask(&Command::Desire(Box::new(desired(cron, overlap)))).unwrap();
     }
 
-    /// Time goes on to a moment, and the BBS looks.
+    /// Advances the time to a moment and runs convergence.
     fn look_at(&mut self, now: &str) -> Vec<Event> {
         self.now = moment(now);
         self.ask(&Command::Converge).unwrap()
@@ -318,10 +321,10 @@ fn one_launch_in_a_second_is_asked_for() {
     assert_eq!(gone.ask(&Command::Converge).unwrap(), []);
 }
 
-/// What happens next in a random story.
+/// A random step of the test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many seconds pass, and somebody looks or not.
+    /// Seconds that pass, and `true` if convergence runs afterwards.
     Pass(u64, bool),
     /// A task ends.
     End,
@@ -354,8 +357,8 @@ fn command(number: u8, overlap: Overlap) -> Command {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Around both changes of the clocks in Berlin: what the schedule names while it is desired and not paused is launched
-    /// or skipped, each moment once, and nothing else is.
+    /// Runs across both clock changes in Berlin. Every due time while the task is desired and not paused is
+    /// launched or skipped exactly once, and nothing else is launched.
     #[test]
     fn nothing_is_launched_twice_and_nothing_is_lost(
         autumn in any::<bool>(),
@@ -383,7 +386,7 @@ proptest! {
     }
 }
 
-/// Goes through what happened, minute by minute where something was due.
+/// Replays the events with a simple model and checks every launch and skip.
 fn check(stage: &Stage) -> Result<(), TestCaseError> {
     let (mut schedule, mut due, mut waits): (Option<Schedule>, Option<Timestamp>, Option<Timestamp>) =
         (None, None, None);

@@ -1,5 +1,6 @@
-//! A DesiredLRP is a deployment of one definition, and back (Updatable LRPs, "Promotion of existing DesiredLRP entities to
-//! `LRPDeployment` entities", "Projection of an `LRPDeployment` entity down to a DesiredLRP entity").
+//! Tests of the conversion between a DesiredLRP and a deployment with one definition (Updatable LRPs,
+//! "Promotion of existing DesiredLRP entities to `LRPDeployment` entities", "Projection of an `LRPDeployment`
+//! entity down to a DesiredLRP entity").
 
 use std::sync::Arc;
 
@@ -17,14 +18,14 @@ use serde_json::json;
 
 use crate::given::{any_lrp, any_policies, any_update, id, instance, net};
 
-/// A process, and the commands that it was asked.
+/// A process that commands are applied to.
 struct Deployment {
     process: Process,
     now: Timestamp,
 }
 
 impl Deployment {
-    /// What a DesiredLRP becomes.
+    /// Creates the deployment of a DesiredLRP.
     fn of(lrp: &DesiredLrp) -> Self {
         let now = Timestamp::from_millis(1_000_000_000);
         let process = Process::new(lrp.process_guid.clone(), lrp.domain.clone(), Epoch(now));
@@ -44,7 +45,7 @@ impl Deployment {
         events
     }
 
-    /// The first instance of a definition runs.
+    /// Reports the instance at index 0 of a definition as running.
     fn start(&mut self, definition_id: &DefinitionId) -> Vec<Event> {
         let place = Place::new(0, definition_id.clone());
         let start = actual::Command::Start { net: net(1), isolation: Isolation::NONE };
@@ -67,7 +68,7 @@ impl Deployment {
     }
 }
 
-/// With few instances on whatever cells, which are healthy as soon as they run.
+/// Returns the DesiredLRP as a replicated process with few instances, which are healthy as soon as they run.
 fn without_monitor(mut lrp: DesiredLrp) -> DesiredLrp {
     lrp.mode = Mode::Replicated;
     lrp.policies.update.monitor_ms = 0;
@@ -94,7 +95,7 @@ proptest! {
         prop_assert_eq!(&deployment.process.rollout, &None, "nothing is rolled out");
     }
 
-    /// What changes by an update is what its projection says; of definitions it shows the active one alone.
+    /// The projection shows every change of an update. Only the active definition is shown.
     #[test]
     fn a_projection_follows_every_update(lrp in any_lrp(), update in any_update(), other in any_lrp()) {
         let lrp = without_monitor(lrp);
@@ -124,7 +125,7 @@ proptest! {
         prop_assert_eq!(deployment.projected(), Some(DesiredLrp { definition_id, definition, ..changed }));
     }
 
-    /// What a row shows of policies may be sent back as it is.
+    /// Clients can send policies back in the form in which a row shows them.
     #[test]
     fn policies_are_read_as_they_are_shown(policies in any_policies()) {
         let shown = serde_json::to_value(&policies).unwrap();

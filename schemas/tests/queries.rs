@@ -1,4 +1,4 @@
-//! What can be asked for, and what of an update differs from what is there.
+//! Tests of the targets of event queries, and of the difference between an update and a process.
 
 use fixtures::{cell_id, domain, process_guid, task_guid};
 use schemas::container::Epoch;

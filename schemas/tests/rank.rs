@@ -1,4 +1,4 @@
-//! The order of work.
+//! Tests of the order in which work is placed.
 
 use schemas::Timestamp;
 use schemas::container::{Epoch, WorkKey};

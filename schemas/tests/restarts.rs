@@ -1,5 +1,5 @@
-//! Restart policies (SwarmKit orchestrators, "Restart supervisor"): what follows from a crash as a table, and stories of a
-//! process whose instances end well, end badly, fail before they run, are lost or evacuated, and are rolled out.
+//! Tests of restart policies (SwarmKit orchestrators, "Restart supervisor"). A table lists crashes and their
+//! outcome. Scenarios follow a process whose instances succeed, fail, are lost, evacuated or rolled out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn policy(condition: If, delay: Option<u32>, max_attempts: Option<u32>, window: 
     }
 }
 
-/// Seconds until it is restarted, or why it isn't; and what is counted.
+/// Returns the seconds until the restart, or the reason why there is none, followed by the counted restarts.
 fn told(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
     let (restart, attempts) = crash::decide(policy, crash);
     let restart = match restart {
@@ -50,14 +50,15 @@ fn told(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
     format!("{restart}{}", attempts.unwrap_or_default())
 }
 
-/// A crash of what ran for a minute, ended badly, and was restarted so many seconds ago.
+/// Each row is a crash. `ran` means RUNNING for a minute, `before` is the number of earlier crashes, and
+/// `ago` lists the age of earlier restarts in seconds.
 #[rustfmt::skip]
 #[test]
 fn what_follows_from_a_crash_is_what_the_table_says() {
     let ran = Some(at(NOW - 60));
     let gap = Some(at(NOW));
     for (policy,                              before, succeeded, running_since, is_starting, ago,            wanted) in [
-        // Nothing is said: the crash policy.
+        // The default policy is the crash policy.
         (policy(If::Any,       None, None, 0),    0,   true,  ran,  false, &[][..],           "0"),
         (policy(If::Any,       None, None, 0),    2,   false, None, false, &[],               "0"),
         (policy(If::Any,       None, None, 0),    3,   false, ran,  false, &[],               "60"),
@@ -68,7 +69,8 @@ fn what_follows_from_a_crash_is_what_the_table_says() {
         (policy(If::OnFailure, None, None, 0),    0,   false, ran,  false, &[],               "0"),
         (policy(If::None,      None, None, 0),    0,   true,  ran,  false, &[],               "no restarts"),
         (policy(If::None,      None, None, 0),    0,   false, None, false, &[],               "no restarts"),
-        // Delays; what never ran waits as the crash policy says at least, and nothing is started twice in a second.
+        // Delays. An instance that never ran waits at least as long as the crash policy requires, and nothing
+        // starts twice within a second.
         (policy(If::Any,       Some(5), None, 0), 0,   false, ran,  false, &[],               "5"),
         (policy(If::Any,       Some(5), None, 0), 500, false, ran,  false, &[],               "5"),
         (policy(If::Any,       Some(5), None, 0), 0,   false, None, false, &[],               "5"),
@@ -77,7 +79,7 @@ fn what_follows_from_a_crash_is_what_the_table_says() {
         (policy(If::Any,       Some(5), None, 0), 500, false, None, false, &[],               "960"),
         (policy(If::Any,       Some(0), None, 0), 500, false, ran,  false, &[],               "0"),
         (policy(If::Any,       Some(0), None, 0), 0,   false, gap,  false, &[],               "1"),
-        // Restarts are counted.
+        // Counted restarts.
         (policy(If::Any,       None, Some(2), 0), 0,   false, ran,  false, &[],               "0, 1 of 2"),
         (policy(If::Any,       None, Some(2), 0), 1,   false, ran,  false, &[9_999],          "0, 2 of 2"),
         (policy(If::Any,       None, Some(2), 0), 2,   false, ran,  false, &[9_999, 1],       "used up, 2 of 2"),
@@ -88,7 +90,7 @@ fn what_follows_from_a_crash_is_what_the_table_says() {
         (policy(If::Any,       None, Some(2), 60), 2,  false, ran,  false, &[59, 1],          "used up, 2 of 2"),
         (policy(If::Any,       None, Some(9), 0), 200, false, ran,  false, &[],               "given up, 0 of 9"),
         (policy(If::Any,       Some(5), Some(9), 0), 200, false, ran, false, &[],             "5, 1 of 9"),
-        // What a rollout starts is the rollout's, until it gives it up.
+        // While a rollout starts an instance, the restart policy does not apply.
         (policy(If::None,      None, Some(1), 0), 0,   true,  ran,  true,  &[1],              "0"),
         (policy(If::OnFailure, None, Some(1), 0), 3,   true,  ran,  true,  &[1],              "60"),
         (policy(If::OnFailure, Some(5), None, 0), 0,   true,  ran,  true,  &[],               "5"),
@@ -108,7 +110,8 @@ fn any_policy() -> impl Strategy<Value = RestartPolicy> {
 }
 
 proptest! {
-    /// However an instance crashes: it isn't started in a loop, and no more often than its policy allows.
+    /// However often an instance crashes, it is not started in a tight loop, and not more often than its
+    /// policy allows.
     #[test]
     fn an_instance_that_crashes_again_and_again_keeps_to_its_policy(
         policy in any_policy(),
@@ -143,7 +146,7 @@ proptest! {
     }
 }
 
-/// A process of some instances.
+/// A process with several instances.
 struct Scene {
     process: Option<Process>,
     now: Timestamp,
@@ -166,7 +169,7 @@ fn definition(memory_mb: u64) -> Arc<Definition> {
 }
 
 impl Scene {
-    /// Every instance runs, by this restart policy.
+    /// Creates a process with this restart policy whose instances are all running.
     fn new(instances: u32, restart: RestartPolicy) -> Self {
         Self::with(instances, Policies { restart, ..Policies::default() })
     }
@@ -188,7 +191,7 @@ impl Scene {
         self.process.as_ref().unwrap()
     }
 
-    /// What a leader decides, who knows what the log and its snapshots say.
+    /// Decides a command like a leader that has only the state from the log and its snapshots.
     fn do_(&mut self, command: &Command) -> Vec<Event> {
         self.now = self.now.next();
         let bytes = postcard::to_stdvec(&self.process).unwrap();
@@ -216,7 +219,7 @@ impl Scene {
         self.do_(&Command::Report(report))
     }
 
-    /// Cells claim and start what there is to start, and stop what is to stop; convergence does what is due.
+    /// Claims, starts and stops instances as reps would, and runs convergence, until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..40 {
             let places: Vec<Place> = self.process().slots.iter().map(|slot| slot.place.clone()).collect();
@@ -252,7 +255,7 @@ impl Scene {
         true
     }
 
-    /// An instance that is on a cell ends by itself; what the log says of that.
+    /// Ends the program of an instance on a cell, and returns the recorded restart.
     fn ends(&mut self, place: &Place, status: i32) -> (Restart, Option<Attempts>) {
         let by = self.process().actual(place).and_then(Actual::holder).unwrap().clone();
         let (reason, exit_status) = (format!("Exited with status {status}"), Some(status));
@@ -267,7 +270,7 @@ impl Scene {
         said.unwrap()
     }
 
-    /// Time passes, and whatever is due happens; nothing is due that then does not happen.
+    /// Advances the time and runs convergence whenever something is due. Each due time must lead to an event.
     fn pass(&mut self, seconds: u64) {
         let until = self.now + Duration::from_secs(seconds);
         while let Some(due) = self.process().next_due().filter(|due| *due <= until) {
@@ -300,7 +303,7 @@ impl Scene {
         self.process().rollout.as_ref().map_or("", |rollout| rollout.status())
     }
 
-    /// The states of all instances, by index and definition.
+    /// Returns the states of all instances by index and definition.
     fn states(&self) -> Vec<String> {
         let slots = self.process().slots.iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
         slots
@@ -323,7 +326,7 @@ fn what_ended_well_stays_down_on_failure_and_what_ended_badly_restarts() {
     let lrp = scene.lrp(&first);
     assert_eq!((lrp.restart_at(), lrp.declined()), (None, Some(Declined::Succeeded)));
     assert_eq!(scene.process().next_due(), None, "nobody wakes up for it");
-    // Whoever stops it gets another one.
+    // If a client stops the instance, it is replaced.
     scene.do_(&Command::Retire { index: 0, definition_id: None });
     scene.settle();
     assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING"]);
@@ -414,7 +417,7 @@ fn what_fails_before_it_runs_waits_as_the_crash_policy_says_whatever_the_delay()
         waits.push(scene.now.since(begun).as_secs());
         scene.ends(&first, 1);
     }
-    // It ran a moment before its first crash.
+    // The instance was RUNNING for a moment before its first crash.
     assert_eq!(waits, [0, 0, 0, 0, 60, 120, 240, 480, 960, 960, 960, 960], "seconds");
 }
 
@@ -431,13 +434,13 @@ fn what_a_rollout_starts_is_the_rollouts_until_it_took_over() {
     assert!(scene.process().actual(&first).is_none());
     assert_eq!(scene.ends(&new, 0).0, Restart::Never(Declined::NoRestarts));
     scene.pass(3_600);
-    // The next rollout replaces what stayed down.
+    // The next rollout replaces the stopped instance.
     scene.deploy("v3", 3);
     scene.settle();
     assert_eq!((scene.states(), scene.status()), (vec!["0@v3 RUNNING".to_owned()], "completed"));
 }
 
-/// Whatever ended for good before or during a rollout: the rollout ends, whichever comes first at an index.
+/// A rollout completes with both orders, even if instances ended for good before or during it.
 #[test]
 fn a_rollout_does_not_wait_for_what_ended_for_good() {
     for order in [UpdateOrder::StartFirst, UpdateOrder::StopFirst] {
@@ -456,7 +459,8 @@ fn a_rollout_does_not_wait_for_what_ended_for_good() {
     }
 }
 
-/// Stop-first, what is down because its restarts are used up counts as missing, and has its turn first.
+/// With stop-first, an instance that is down because its restarts are used up counts as missing and is
+/// replaced first.
 #[test]
 fn what_is_down_has_its_turn_where_too_few_run() {
     let mut policies =

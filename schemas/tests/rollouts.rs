@@ -1,4 +1,4 @@
-//! Rollouts: the worked examples of "Updatable LRPs" step by step, and what was settled around them.
+//! Tests of rollouts: the worked examples of "Updatable LRPs" step by step, and the rules that Muster adds.
 
 mod random;
 mod stage;
@@ -60,7 +60,7 @@ fn a_failing_definition_is_tried_for_ever_while_the_old_one_runs_on() {
     let crashes = stage.told.iter().filter(|line| *line == "0@id2 crashes").count();
     assert!(crashes > 100, "{crashes} crashes: it is tried again and again");
     assert!(stage.told.iter().all(|line| !line.contains("1@id2")), "{:#?}", stage.told);
-    // What crashes meanwhile restarts with the healthy definition.
+    // An instance that crashes during the rollout restarts with the healthy definition.
     let place = Place::new(2, id("id1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
     stage
@@ -98,7 +98,7 @@ fn a_flaky_definition_gives_an_index_up_after_its_deadline_and_goes_on() {
     stage.pass(620);
     assert_eq!(stage.status(), "updating");
     assert_eq!(stage.running(), on("id2", [0]).union(&on("id1", 1..3)).cloned().collect());
-    // Once it works, what was given up is tried again.
+    // Once the definition works, the stalled index is tried again.
     stage.behaves.insert(id("id2"), Behaviour::Works);
     stage.pass(3600);
     assert_eq!((stage.running(), stage.status()), (on("id2", 0..3), "completed"));
@@ -175,7 +175,7 @@ fn definition_without_instances_is_pruned_during_a_later_rollout_and_a_rollback_
 #[test]
 fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_its_place() {
     let (place, failed) = (|index, name| Place::new(index, id(name)), Ended::RolloutFailed);
-    // It is too late at its index.
+    // An index exceeds its deadline.
     let mut stage = Stage::stable(2, Policies::default());
     stage.update("id2", Behaviour::FailsFrom(1));
     stage.settle();
@@ -184,7 +184,8 @@ fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_it
     let gone = |end: &&(Place, Ended)| end.1 != Ended::Stopped;
     let ends: Vec<_> = stage.ended.iter().filter(gone).cloned().collect();
     assert_eq!(ends, [(place(0, "id1"), Ended::Replaced), (place(1, "id2"), failed)]);
-    // Too many fail: what failed goes, and what is still being started elsewhere.
+    // Too many indices fail. The failed instance stops, and a rollback also stops those that are still
+    // starting.
     for action in [FailureAction::Pause, FailureAction::Continue, FailureAction::Rollback] {
         let mut stage = Stage::stable(
             3,
@@ -201,7 +202,7 @@ fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_it
         let ends: &[_] = &[(place(0, "id2"), failed), (place(1, "id2"), failed)];
         assert_eq!(stage.ended, ends[..1 + usize::from(goes_back)], "{action:?}");
     }
-    // Who goes back by hand, or asks for something else, replaces it.
+    // A manual rollback and another update replace the instance.
     for by_hand in [true, false] {
         let mut stage = Stage::stable(1, Policies::default());
         stage.update("id2", Behaviour::Hangs);
@@ -278,8 +279,8 @@ fn what_has_no_room_beside_the_old_one_takes_its_room_if_enough_others_run() {
     }
 }
 
-/// An old instance that goes in the decision that says that it has no room takes its error along: what else waits does so for
-/// its own.
+/// The old instance ends in the same decision that reports that it has no room. Other waiting instances are
+/// blocked with their own errors.
 #[test]
 fn nothing_is_blocked_for_the_error_of_what_is_gone() {
     let mut stage = Stage::stable(3, Policies::default());
@@ -299,7 +300,8 @@ fn nothing_is_blocked_for_the_error_of_what_is_gone() {
     assert_eq!(blocked.collect::<Vec<_>>(), ["no cell"]);
 }
 
-/// An index whose old instance evacuates doesn't fall back: the old one may come back, and then it still runs.
+/// An index whose old instance evacuates does not fall back to stop-first, because the old instance may
+/// return and still run.
 #[test]
 fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
     let mut stage = Stage::stable(3, Policies::default());
@@ -321,8 +323,9 @@ fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
     assert_eq!(stage.running(), on("id1", 0..3), "{:#?}", stage.told);
 }
 
-/// Its cell was given up, another definition took its place, and a rollout goes back to what is known to work, for which
-/// there is no room. When the cell comes back, what serves there stays, whatever the two are called.
+/// A cell is lost, another definition replaces its instance, and a rollout to the healthy definition finds no
+/// room. When the cell returns, the instance that is serving stays, regardless of the names of both
+/// definitions.
 #[test]
 fn what_a_cell_brings_back_takes_the_place_of_nothing_that_serves() {
     let rolls = |order, at_once| {
@@ -338,7 +341,7 @@ fn what_a_cell_brings_back_takes_the_place_of_nothing_that_serves() {
     for (lost, serving) in [("a", "z"), ("z", "a")] {
         let mut stage = Stage::stable(2, rolls(UpdateOrder::StopFirst, 2));
         stage.pass(10);
-        // Index 1 runs it, too: it is known as long as that does.
+        // Index 1 runs this definition too, which keeps it from being pruned.
         stage.update(lost, Behaviour::Works);
         stage.settle();
         let old = Place::new(0, id(lost));
@@ -437,8 +440,9 @@ fn a_deployment_holds_16_definitions() {
     stage.must(&one_more);
 }
 
-/// What takes the place of an evacuating instance runs, and its rep says in the same report that the evacuating record may
-/// go, while a third instance of the index is still about to leave: the record goes once.
+/// The replacement of an evacuating instance runs, and its rep reports in the same message that the
+/// evacuating record can be removed. A third instance of the index is still leaving. The record is removed
+/// only once.
 #[test]
 fn an_evacuating_record_goes_once() {
     let mut stage = Stage::stable(1, Policies::default());

@@ -1,4 +1,4 @@
-//! What definitions ask of the attributes of cells: what holds, how it is read and written, and what is refused.
+//! Tests of placement rules on cell attributes: evaluation, parsing, formatting, and refusals.
 
 use schemas::attributes::AttributeName;
 use schemas::resources::{CellClass, Constraint, Mismatch};
@@ -33,14 +33,14 @@ fn a_rule_holds_or_not() {
         ("rack", NotEqual, "r2", true),
         ("rack", NotEqual, "r1", false),
         ("none", NotEqual, "r1", true),
-        // Two numbers are compared as numbers: as text 16 is less than 9.
+        // Two numbers are compared as numbers. As text, 16 is less than 9.
         ("count", Greater, "9", true),
         ("count", Less, "9", false),
         ("count", Equal, "16.0", true),
         ("part", AtMost, "2.5", true),
         ("part", AtLeast, "2.5", true),
         ("part", Less, "-1", false),
-        // Else as text.
+        // Other values are compared as text.
         ("count", Less, "9x", true),
         ("rack", Less, "r10", true),
         ("rack", Greater, "nan", true),
@@ -130,7 +130,7 @@ fn cells_are_of_one_class_that_differ_in_nothing_but_what_is_unique() {
     assert_eq!(class(&[("rack", "r1")]), class(&[("rack", "r1"), ("unique.hostname", "h")]));
     assert_ne!(class(&[("rack", "r1")]), class(&[("rack", "r2")]));
     assert_ne!(class(&[("a", "bc")]), class(&[("ab", "c")]));
-    // Stored with evaluations: it never changes.
+    // The class is stored with evaluations, so it must never change.
     assert_eq!(class(&[("rack", "r1")]), CellClass(CLASS));
     let escapes = |attribute, operator| constrained(vec![rule(attribute, operator, "")]).escapes();
     assert!(escapes("unique.hostname", Operator::IsSet));
@@ -167,7 +167,7 @@ fn what_is_asked_for_is_read_and_written() {
         assert_eq!(written[field], asked[field], "{field}");
     }
     assert_eq!(spec::lrp(written).unwrap(), lrp);
-    // What is usual may be left out, and a number is as good as its text.
+    // Defaults may be left out, and numbers are accepted in place of text.
     let short = json!({
         "constraints": [
             {"attribute": "os.name", "value": "linux"},

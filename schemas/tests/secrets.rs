@@ -1,4 +1,4 @@
-//! Secrets in specs and commands: what is read, what is sealed, and what is never stored.
+//! Tests of secrets in specs and commands: parsing, sealing, and redaction.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn domain() -> Domain {
     Domain::new("apps").unwrap()
 }
 
-/// Seals a text so that everybody can see what was sealed for which place, as no real hand does.
+/// Seals a text so that the test can read the place and the plaintext, unlike a real key.
 fn hand(place: &Place, secret: &Secret) -> Result<Secret, String> {
     match secret {
         Secret::Plain(_) => panic!("{place:?} is not secret"),
@@ -27,7 +27,7 @@ fn hand(place: &Place, secret: &Secret) -> Result<Secret, String> {
     }
 }
 
-/// What [`hand`] sealed.
+/// Returns the plaintext of a value that [`hand`] sealed.
 fn sealed(secret: &Secret) -> String {
     let Secret::Sealed(sealed) = secret else { panic!("{secret:?} is not sealed") };
     String::from_utf8(data_encoding::BASE64.decode(sealed.data.as_bytes()).unwrap()).unwrap()
@@ -118,7 +118,7 @@ fn what_cannot_be_sealed_is_refused_field_by_field() {
     assert_eq!(refused.code, Code::InvalidRequest);
     let named = ["environment_variables.A", "setup.env.S", "action.env.R", "monitor.env.M"];
     assert_eq!(fields(&refused), named.map(|field| format!("{field}: has no key")));
-    // As long as there is room for a text there is room for what it is sealed to, but for the whole.
+    // A text within its own limit can be sealed, but the whole spec may then exceed its limit.
     let large = |bytes: usize| {
         let value = json!({"process_guid": "web", "domain": "apps", "env": {"A": {"secret": "x".repeat(bytes)}},
             "action": {"run": {"path": "x", "args": ["y".repeat(50_000)]}}});
@@ -155,7 +155,7 @@ fn no_definition_is_named_after_a_secret() {
     assert_ne!(one, open);
     assert_eq!(id(&update("1").sealed(&domain(), &hand).unwrap()).0, one, "the same again");
     assert_ne!(id(&update("2").sealed(&domain(), &hand).unwrap()).0, one);
-    // A repeated request is known by what is sealed, too.
+    // The digest of a repeated request also depends on the sealed secret.
     let digest = |secret| update(secret).sealed(&domain(), &hand).unwrap().digest();
     assert_eq!(digest("1"), digest("1"));
     assert_ne!(digest("1"), digest("2"));

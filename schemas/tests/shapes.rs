@@ -1,5 +1,6 @@
-//! The bodies of commands as they are sent. Specs are read by hand, so that every bad field is named at once: what is
-//! read is told here a second time, for JSON Schema, and the tests of `documented.rs` hold the two together.
+//! Bodies of commands, declared for JSON Schema. The crate parses specs by hand so that every bad field is
+//! named at once. These types declare the same fields a second time, and the tests of `documented.rs` check
+//! that both agree.
 #![allow(dead_code, reason = "only their schemas are used")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,145 +24,148 @@ use serde_json::Value;
 #[derive(JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Environment {
-    /// In their order.
+    /// Variables in order.
     List(Vec<Variable>),
-    /// By their names.
+    /// Values by name.
     Table(BTreeMap<String, Secret>),
 }
 
-/// A process that shall run.
+/// A process to run.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpDesire {
-    /// Its name.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// Its domain: that of the subject.
+    /// Domain of the process. Must be the domain of the subject.
     domain: Domain,
-    /// How many instances, 1 unless said otherwise.
+    /// Number of instances, 1 by default.
     #[schemars(extend("default" = 1))]
     instances: Option<u32>,
-    /// What is kept running.
+    /// Action that is kept running.
     action: Action,
-    /// Runs before `action`, to its end.
+    /// Action that runs to completion before `action`.
     setup: Option<Action>,
-    /// Tells whether an instance is healthy; without it, it is as soon as it runs.
+    /// Action that checks the health of an instance. Without it, an instance is healthy as soon as it runs.
     monitor: Option<Action>,
-    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    /// Time for which the monitor may fail before its first success, in milliseconds. 0 for no limit.
     start_timeout_ms: Option<u64>,
-    /// Memory in MiB that it is placed by.
+    /// Memory in MiB that placement reserves.
     memory_mb: Option<u64>,
-    /// Disk in MiB that it is placed by.
+    /// Disk in MiB that placement reserves.
     disk_mb: Option<u64>,
-    /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+    /// Share of a busy processor, 1 to 1024. 0 for the default, which is 1024.
     cpu_weight: Option<u32>,
-    /// Ports that it listens on, as it would like them; each gets a port of the host.
+    /// Container ports that the instance listens on. Each is mapped to a host port.
     ports: Option<BTreeSet<u16>>,
-    /// Environment of everything that runs in it.
+    /// Environment of every program in the container.
     environment_variables: Option<Environment>,
-    /// Short for `environment_variables`.
+    /// Short name of `environment_variables`.
     env: Option<Environment>,
-    /// Which cells may take it: those of this stack.
+    /// Stack that a cell must have.
     stack: Option<Stack>,
-    /// Which cells may take it: those with exactly these tags.
+    /// Placement tags that a cell must have, with no other tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
-    /// Which cells may take it: those that keep containers apart so: `full`, `degraded` (at least a file system and processes of
-    /// their own), or a list of walls.
+    /// Isolation that a cell must provide: `full`, `degraded` (at least a file system and processes of their
+    /// own), or a list of layers.
     isolation: Option<Walls>,
-    /// The file system that it gets: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder; left out: what programs need
-    /// of the host's.
+    /// Root file system: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder. The default is the
+    /// part of the host's file system that programs need.
     root_fs: Option<String>,
-    /// Another name of `root_fs`, as Diego has it.
+    /// Diego's name of `root_fs`.
     rootfs: Option<String>,
-    /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
+    /// Network of the container: `host` (default), or `none`, a network of its own without connections.
     network: Option<Network>,
-    /// Archives that are fetched before anything runs, all at once.
+    /// Archives that are fetched concurrently before anything runs.
     cached_dependencies: Option<Vec<NewDependency>>,
-    /// Who owns what `cached_dependencies` hold, as a run's `user`; left out: who runs what names nobody.
+    /// Owner of the `cached_dependencies`, in the form of a run's `user`. The default is the default user of
+    /// programs.
     legacy_download_user: Option<String>,
-    /// What it may reach: an empty list alone, for a container shares its host's network or reaches nothing.
+    /// Egress rules. Only an empty list is accepted, because a container shares its host's network or reaches
+    /// nothing.
     egress_rules: Option<Vec<Value>>,
-    /// Whose log its lines are part of: a label.
+    /// Label that log lines are attributed to.
     log_guid: Option<String>,
-    /// What its lines in the log are told as, but for those of actions that say otherwise.
+    /// Source name of log lines, unless an action sets its own.
     log_source: Option<String>,
-    /// Whose metrics its metrics are: a label.
+    /// Label that metrics are attributed to.
     metrics_guid: Option<String>,
-    /// What cells and the places of its instances must be like.
+    /// Constraints on cells and on the placement of the instances.
     constraints: Option<Vec<NewRule>>,
-    /// What cells had better be like, or had better not.
+    /// Preferences for or against cells.
     affinities: Option<Vec<NewAffinity>>,
-    /// Attributes over whose values its instances are spread.
+    /// Attributes over whose values the instances are spread.
     spread: Option<Vec<NewSpread>>,
-    /// Routing data: for each router any JSON.
+    /// Routing data: any JSON per router.
     routes: Option<BTreeMap<String, Value>>,
-    /// The consumer's own text.
+    /// Free text of the client.
     annotation: Option<String>,
-    /// How urgent it is, 1 to 100, 50 unless said otherwise: whose priority is greater is placed first.
+    /// Priority, 1 to 100, 50 by default. Higher priorities are placed first.
     priority: Option<Priority>,
-    /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+    /// Time between TERM and KILL when an instance is stopped, in milliseconds, 10,000 by default.
     grace_period_ms: Option<u64>,
-    /// Names what it runs; the process guid unless said otherwise.
+    /// Id of the definition, the process guid by default.
     definition_id: Option<DefinitionId>,
-    /// How an update replaces its instances.
+    /// Policy for the replacement of instances by an update.
     update: Option<RolloutPolicy>,
-    /// How a rollback does: its `failure_action` is never `rollback`, and `pause` unless said otherwise.
+    /// Policy for the replacement of instances by a rollback. Its `failure_action` is `pause` by default and
+    /// must not be `rollback`.
     rollback: Option<RolloutPolicy>,
-    /// How many instances a rollout leaves RUNNING at least; left out: all of them start-first, and all but those in
-    /// replacement stop-first.
+    /// Minimum number of instances that a rollout keeps RUNNING. By default start-first keeps all of them,
+    /// and stop-first keeps all but those in replacement.
     min_running: Option<u32>,
-    /// How many containers that ended are kept of each index for queries to show, 0 to 100; left out: 20, of which a BBS shows
-    /// 5 unless it was started otherwise.
+    /// Number of ended containers per index that are kept for queries, 0 to 100. By default 20 are kept, of
+    /// which a BBS shows 5 unless it was started with another limit.
     history_limit: Option<u32>,
-    /// Whether and when an instance that crashed is restarted.
+    /// Policy for restarts of crashed instances.
     restart: Option<Restarts>,
 }
 
-/// The walls that there must be around a container.
+/// The required isolation layers of a container.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is of use")]
 pub(crate) enum Walls {
-    /// `full` or `degraded`.
+    /// A word for several layers: `full` or `degraded`.
     Named(IsolationName),
-    /// These.
+    /// A list of layers.
     Listed(BTreeSet<Wall>),
 }
 
-/// Walls by one word.
+/// A word for several isolation layers.
 #[derive(JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its schema is of use")]
 pub(crate) enum IsolationName {
-    /// All of them.
+    /// Every layer.
     Full,
     /// A file system and processes of its own.
     Degraded,
 }
 
-/// What an attribute of a cell must be like, or how many instances may be where.
+/// A condition on an attribute of a cell, or on the number of instances in one place.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewRule {
-    /// The attribute; left out with `distinct_cell` alone.
+    /// Name of the attribute. Left out only with `distinct_cell`.
     attribute: Option<AttributeName>,
-    /// How it is compared, `=` unless said otherwise.
+    /// Comparison operator, `=` by default.
     operator: Option<Operator>,
-    /// With what: text, or a number. Left out with `is_set` and `is_not_set`; with `distinct_cell` and `distinct_attribute` how
-    /// many instances may be there, 1 unless said otherwise.
+    /// Value to compare with: text or a number. Left out with `is_set` and `is_not_set`. With `distinct_cell`
+    /// and `distinct_attribute`, the maximum number of instances, 1 by default.
     value: Option<Value>,
 }
 
-/// The same as a preference.
+/// A preference for or against cells.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewAffinity {
-    /// The attribute.
+    /// Name of the attribute.
     attribute: AttributeName,
-    /// How it is compared, `=` unless said otherwise; not how many instances are where.
+    /// Comparison operator, `=` by default. `distinct_cell` and `distinct_attribute` are not allowed.
     operator: Option<Operator>,
-    /// With what: text, or a number.
+    /// Value to compare with: text or a number.
     value: Option<Value>,
-    /// How much that matters, from -100 to 100, and not 0.
+    /// Weight of the preference, from -100 to 100, and not 0.
     weight: i8,
 }
 
@@ -169,127 +173,131 @@ pub(crate) struct NewAffinity {
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSpread {
-    /// Which.
+    /// Name of the attribute.
     attribute: AttributeName,
-    /// How much it matters beside other spreads, 1 to 100; 50 unless said otherwise.
+    /// Weight relative to other spreads, 1 to 100, 50 by default.
     weight: Option<u8>,
-    /// For values how many percent of the instances are wanted there. The other values share the rest evenly.
+    /// Desired percentage of the instances by value. Other values share the rest evenly.
     targets: Option<BTreeMap<String, u8>>,
 }
 
-/// Whether and when an instance that crashed is restarted: what is left out is as usual.
+/// The policy for restarts of crashed instances. Omitted fields have their default values.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Restarts {
-    /// After which crashes: `any` unless said otherwise, `on-failure`: not after exit status 0, `none`: after none.
+    /// Crashes that are followed by a restart: `any` (default), `on-failure` for all but exit status 0, or
+    /// `none`.
     condition: Option<RestartCondition>,
-    /// How long each restart waits, in milliseconds; left out: as long as the crash policy says. What crashes before it is
-    /// RUNNING waits as the crash policy says at least.
+    /// Delay of each restart, in milliseconds. The default is the delay of the crash policy, which is also
+    /// the minimum for an instance that crashed before it was RUNNING.
     delay_ms: Option<u32>,
-    /// How often an index is restarted as one definition, 1 to 100; left out: for ever, or, without `delay_ms`, as often
-    /// as the crash policy says.
+    /// Maximum number of restarts of an index with the same definition, 1 to 100. The default is unlimited
+    /// with `delay_ms`, and the limit of the crash policy without it.
     max_attempts: Option<u32>,
-    /// Restarts that are longer ago than this are not counted, in milliseconds; 0: all of them are.
+    /// Time for which a restart is counted, in milliseconds. 0 for no limit.
     window_ms: Option<u32>,
 }
 
-/// How a rollout replaces instances.
+/// The policy for the replacement of instances by a rollout.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RolloutPolicy {
-    /// How many indices are in replacement at once: a number, or a percentage of the instances like `"25%"`; 1 unless
-    /// said otherwise.
+    /// Number of indices that are in replacement at once: a number, or a percentage of the instances such as
+    /// `"25%"`. The default is 1.
     parallelism: Option<Parallelism>,
-    /// How long to wait after an index was replaced before the next one takes its turn, in milliseconds.
+    /// Delay after an index was replaced before the next one starts, in milliseconds.
     delay_ms: Option<u64>,
-    /// Which comes first at an index, `start-first` unless said otherwise.
+    /// Order of start and stop at an index, `start-first` by default.
     order: Option<UpdateOrder>,
-    /// What a failing definition leads to, `hold` unless said otherwise.
+    /// Action on a failing definition, `hold` by default.
     failure_action: Option<FailureAction>,
-    /// How long a new instance has to be RUNNING before it counts as healthy and the old one goes, in milliseconds.
+    /// Time that a new instance must be RUNNING to count as healthy, in milliseconds. The old one stops after
+    /// that.
     monitor_ms: Option<u64>,
-    /// The part of the indices that may fail before `failure_action` is taken, from 0 to 1.
+    /// Fraction of the indices that may fail before `failure_action` is taken, from 0 to 1.
     max_failure_ratio: Option<Ratio>,
-    /// How long an index may take before the next one takes its turn, in milliseconds, once the definition is known to
-    /// work; 600,000 unless said otherwise, 0: for ever.
+    /// Maximum time for an index before the next one starts, in milliseconds, once the definition is known to
+    /// work. 600,000 by default, 0 for no limit.
     index_deadline_ms: Option<u64>,
-    /// Pause after so many indices were replaced; left out: never.
+    /// Number of replaced indices after which the rollout pauses. By default it does not pause.
     pause_after: Option<u32>,
 }
 
-/// The policies of a process: what is left out is as usual.
+/// The policies of a process. Omitted fields have their default values.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewPolicies {
-    /// How an update replaces its instances.
+    /// Policy for the replacement of instances by an update.
     update: Option<RolloutPolicy>,
-    /// How a rollback does.
+    /// Policy for the replacement of instances by a rollback.
     rollback: Option<RolloutPolicy>,
-    /// How many instances a rollout leaves RUNNING at least.
+    /// Minimum number of instances that a rollout keeps RUNNING.
     min_running: Option<u32>,
-    /// How many containers that ended are kept of each index for queries to show.
+    /// Number of ended containers per index that are kept for queries.
     history_limit: Option<u32>,
-    /// Whether and when an instance that crashed is restarted: it holds for the next crash.
+    /// Policy for restarts of crashed instances, effective from the next crash.
     restart: Option<Restarts>,
 }
 
-/// What each instance runs.
+/// The definition of the instances of a process.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewDefinition {
-    /// What is kept running.
+    /// Action that is kept running.
     action: Action,
-    /// Runs before `action`, to its end.
+    /// Action that runs to completion before `action`.
     setup: Option<Action>,
-    /// Tells whether an instance is healthy; without it, it is as soon as it runs.
+    /// Action that checks the health of an instance. Without it, an instance is healthy as soon as it runs.
     monitor: Option<Action>,
-    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    /// Time for which the monitor may fail before its first success, in milliseconds. 0 for no limit.
     start_timeout_ms: Option<u64>,
-    /// Memory in MiB that it is placed by.
+    /// Memory in MiB that placement reserves.
     memory_mb: Option<u64>,
-    /// Disk in MiB that it is placed by.
+    /// Disk in MiB that placement reserves.
     disk_mb: Option<u64>,
-    /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+    /// Share of a busy processor, 1 to 1024. 0 for the default, which is 1024.
     cpu_weight: Option<u32>,
-    /// Ports that it listens on, as it would like them; each gets a port of the host.
+    /// Container ports that the instance listens on. Each is mapped to a host port.
     ports: Option<BTreeSet<u16>>,
-    /// Environment of everything that runs in it.
+    /// Environment of every program in the container.
     environment_variables: Option<Environment>,
-    /// Short for `environment_variables`.
+    /// Short name of `environment_variables`.
     env: Option<Environment>,
-    /// Which cells may take it: those of this stack.
+    /// Stack that a cell must have.
     stack: Option<Stack>,
-    /// Which cells may take it: those with exactly these tags.
+    /// Placement tags that a cell must have, with no other tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
-    /// Which cells may take it: those that keep containers apart so: `full`, `degraded` (at least a file system and processes of
-    /// their own), or a list of walls.
+    /// Isolation that a cell must provide: `full`, `degraded` (at least a file system and processes of their
+    /// own), or a list of layers.
     isolation: Option<Walls>,
-    /// The file system that it gets: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder; left out: what programs need
-    /// of the host's.
+    /// Root file system: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder. The default is the
+    /// part of the host's file system that programs need.
     root_fs: Option<String>,
-    /// Another name of `root_fs`, as Diego has it.
+    /// Diego's name of `root_fs`.
     rootfs: Option<String>,
-    /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
+    /// Network of the container: `host` (default), or `none`, a network of its own without connections.
     network: Option<Network>,
-    /// Archives that are fetched before anything runs, all at once.
+    /// Archives that are fetched concurrently before anything runs.
     cached_dependencies: Option<Vec<NewDependency>>,
-    /// Who owns what `cached_dependencies` hold, as a run's `user`; left out: who runs what names nobody.
+    /// Owner of the `cached_dependencies`, in the form of a run's `user`. The default is the default user of
+    /// programs.
     legacy_download_user: Option<String>,
-    /// What it may reach: an empty list alone, for a container shares its host's network or reaches nothing.
+    /// Egress rules. Only an empty list is accepted, because a container shares its host's network or reaches
+    /// nothing.
     egress_rules: Option<Vec<Value>>,
-    /// Whose log its lines are part of: a label.
+    /// Label that log lines are attributed to.
     log_guid: Option<String>,
-    /// What its lines in the log are told as, but for those of actions that say otherwise.
+    /// Source name of log lines, unless an action sets its own.
     log_source: Option<String>,
-    /// Whose metrics its metrics are: a label.
+    /// Label that metrics are attributed to.
     metrics_guid: Option<String>,
-    /// What cells and the places of its instances must be like.
+    /// Constraints on cells and on the placement of the instances.
     constraints: Option<Vec<NewRule>>,
-    /// What cells had better be like, or had better not.
+    /// Preferences for or against cells.
     affinities: Option<Vec<NewAffinity>>,
-    /// Attributes over whose values its instances are spread.
+    /// Attributes over whose values the instances are spread.
     spread: Option<Vec<NewSpread>>,
-    /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+    /// Time between TERM and KILL when an instance is stopped, in milliseconds, 10,000 by default.
     grace_period_ms: Option<u64>,
 }
 
@@ -298,128 +306,128 @@ pub(crate) struct NewDefinition {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "only its schema is of use")]
 struct NewDependency {
-    /// What it is called in the log; left out: the log tells nothing of it.
+    /// Name of the archive in the log. Without it, the download is not logged.
     name: Option<String>,
-    /// Where it is, as a URL of http or https.
+    /// URL of the archive, with http or https.
     from: Secret,
-    /// The folder that it is unpacked into: relative to the work directory, or a path of a container that has a file system of its
-    /// own.
+    /// Folder that the archive is unpacked into: relative to the work directory, or an absolute path in a
+    /// container that has a file system of its own.
     to: String,
-    /// By which the cell keeps it for the next download of the same key in the same domain.
+    /// Key under which the cell caches the archive for later downloads with the same key in the same domain.
     cache_key: Option<String>,
-    /// What its lines in the log are told as; left out: as the definition says.
+    /// Source name of its log lines. The default is the one of the definition.
     log_source: Option<String>,
-    /// How it is checked.
+    /// Algorithm of the checksum.
     checksum_algorithm: Option<ChecksumAlgorithm>,
-    /// What must come out, in hexadecimal digits.
+    /// Expected checksum, in hexadecimal digits.
     checksum_value: Option<String>,
 }
 
-/// Changes to a process. What is left out stays.
+/// Changes to a process. Omitted fields do not change.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpUpdate {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// How many instances.
+    /// Number of instances.
     instances: Option<u32>,
-    /// All of its routing data.
+    /// Routing data. Replaces the previous routing data.
     routes: Option<BTreeMap<String, Value>>,
-    /// The consumer's own text.
+    /// Free text of the client.
     annotation: Option<String>,
-    /// How urgent it is, 1 to 100, from the next time that something of it is placed.
+    /// Priority, 1 to 100, effective from the next placement.
     priority: Option<Priority>,
-    /// All of its policies: how its instances are replaced, from the next rollout on.
+    /// Policies. They replace the previous policies, effective from the next rollout.
     policies: Option<NewPolicies>,
-    /// What every instance shall run: a rollout begins, unless they run it already.
+    /// New definition. Starts a rollout, unless every instance already runs it.
     definition: Option<NewDefinition>,
-    /// Names the definition; left out: named after its content.
+    /// Id of the definition. The default is derived from its content.
     definition_id: Option<DefinitionId>,
 }
 
-/// The definition that every instance shall run.
+/// A request to move every instance to an existing definition.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpActivate {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// Which of the definitions that the process has.
+    /// Id of a definition that the process has.
     definition_id: DefinitionId,
 }
 
-/// The process whose instances are replaced by new ones that run the same.
+/// A request to replace every instance of a process by a new one with the same definition content.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpRestart {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// What for, as the rollout says it: `"restart"` (the usual one), or `"rebalance"`.
+    /// Purpose that the rollout records: `"restart"` (default) or `"rebalance"`.
     purpose: Option<String>,
 }
 
-/// The process whose rollout is steered.
+/// A request to pause, resume or roll back the rollout of a process.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpSteer {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
 }
 
-/// The process that shall run no more.
+/// A request to remove a process.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpRemove {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
 }
 
-/// The instance that shall stop.
+/// A request to stop an instance.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpRetire {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// Which of its instances.
+    /// Index of the instance.
     index: u32,
-    /// Of which definition; left out: of the active one, if there are several at the index.
+    /// Definition of the instance. The default is the active one, if the index has several.
     definition_id: Option<DefinitionId>,
 }
 
-/// The program that is run in the container of an instance.
+/// A request to run a program in the container of an instance.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InstanceExec {
-    /// Of which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// Which of its instances.
+    /// Index of the instance.
     index: u32,
-    /// Of which definition; left out: of the active one, if there are several at the index.
+    /// Definition of the instance. The default is the active one, if the index has several.
     definition_id: Option<DefinitionId>,
-    /// What is run.
+    /// Program to run.
     exec: Exec,
 }
 
-/// The evaluation that is tried again now.
+/// A request to retry an evaluation of a process immediately.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LrpRetry {
-    /// Which process.
+    /// GUID of the process.
     process_guid: ProcessGuid,
-    /// Which of its evaluations: one that waits, is blocked, or failed.
+    /// Id of an evaluation that is delayed, blocked or failed.
     evaluation: EvaluationId,
 }
 
-/// The evaluation that is tried again now.
+/// A request to retry an evaluation of a task immediately.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskRetry {
-    /// Which task.
+    /// GUID of the task.
     task_guid: TaskGuid,
-    /// Which of its evaluations: one that waits, is blocked, or failed.
+    /// Id of an evaluation that is delayed, blocked or failed.
     evaluation: EvaluationId,
 }
 
-/// What has all that a task has, and something of its own.
+/// Declares a type with the fields of a task and further fields.
 macro_rules! with_all_of_a_task {
     ($(#[$doc:meta])* $name:ident { $($own:tt)* }) => {
         $(#[$doc])*
@@ -427,184 +435,193 @@ macro_rules! with_all_of_a_task {
         #[serde(deny_unknown_fields)]
         pub(crate) struct $name {
             $($own)*
-            /// What is run.
+            /// Action to run.
             action: Action,
-            /// The file whose content is the result, relative to the work directory.
+            /// File whose content is the result, relative to the work directory.
             result_file: Option<String>,
-            /// Where the completed task is posted to: `http://` or `https://`.
+            /// URL that the completed task is posted to: `http://` or `https://`.
             completion_callback_url: Option<Secret>,
-            /// What happens when there is no room: `"fail"` (the usual one), or `{"queue": {"deadline_ms": ..}}`.
+            /// Handling of missing room: `"fail"` (default), or `{"queue": {"deadline_ms": ..}}`.
             placement: Option<Placement>,
-            /// Memory in MiB that it is placed by.
+            /// Memory in MiB that placement reserves.
             memory_mb: Option<u64>,
-            /// Disk in MiB that it is placed by.
+            /// Disk in MiB that placement reserves.
             disk_mb: Option<u64>,
-            /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+            /// Share of a busy processor, 1 to 1024. 0 for the default, which is 1024.
             cpu_weight: Option<u32>,
-            /// Environment of everything that runs in it.
+            /// Environment of every program in the container.
             environment_variables: Option<Environment>,
-            /// Short for `environment_variables`.
+            /// Short name of `environment_variables`.
             env: Option<Environment>,
-            /// Which cells may take it: those of this stack.
+            /// Stack that a cell must have.
             stack: Option<Stack>,
-            /// Which cells may take it: those with exactly these tags.
+            /// Placement tags that a cell must have, with no other tags.
             placement_tags: Option<BTreeSet<PlacementTag>>,
-            /// Which cells may take it: those that keep containers apart so: `full`, `degraded` (at least a file system and processes of
-            /// their own), or a list of walls.
+            /// Isolation that a cell must provide: `full`, `degraded` (at least a file system and processes
+            /// of their own), or a list of layers.
             isolation: Option<Walls>,
-            /// The file system that it gets: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder; left out: what programs need
-            /// of the host's.
+            /// Root file system: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder. The default
+            /// is the part of the host's file system that programs need.
             root_fs: Option<String>,
-            /// Another name of `root_fs`, as Diego has it.
+            /// Diego's name of `root_fs`.
             rootfs: Option<String>,
-            /// The network that it is in: `host` unless said otherwise, or `none`, one of its own that leads nowhere.
+            /// Network of the container: `host` (default), or `none`, a network of its own without
+            /// connections.
             network: Option<Network>,
-            /// Archives that are fetched before anything runs, all at once.
+            /// Archives that are fetched concurrently before anything runs.
             cached_dependencies: Option<Vec<NewDependency>>,
-            /// Who owns what `cached_dependencies` hold, as a run's `user`; left out: who runs what names nobody.
+            /// Owner of the `cached_dependencies`, in the form of a run's `user`. The default is the default
+            /// user of programs.
             legacy_download_user: Option<String>,
-            /// What it may reach: an empty list alone, for a container shares its host's network or reaches nothing.
+            /// Egress rules. Only an empty list is accepted, because a container shares its host's network or
+            /// reaches nothing.
             egress_rules: Option<Vec<Value>>,
-            /// Whose log its lines are part of: a label.
+            /// Label that log lines are attributed to.
             log_guid: Option<String>,
-            /// What its lines in the log are told as, but for those of actions that say otherwise.
+            /// Source name of log lines, unless an action sets its own.
             log_source: Option<String>,
-            /// Whose metrics its metrics are: a label.
+            /// Label that metrics are attributed to.
             metrics_guid: Option<String>,
-            /// What cells must be like.
+            /// Constraints on cells.
             constraints: Option<Vec<NewRule>>,
-            /// What cells had better be like, or had better not.
+            /// Preferences for or against cells.
             affinities: Option<Vec<NewAffinity>>,
-            /// The consumer's own text.
+            /// Free text of the client.
             annotation: Option<String>,
-            /// How urgent it is, 1 to 100, 50 unless said otherwise: whose priority is greater is placed first.
+            /// Priority, 1 to 100, 50 by default. Higher priorities are placed first.
             priority: Option<Priority>,
-            /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+            /// Time between TERM and KILL when the task is stopped, in milliseconds, 10,000 by default.
             grace_period_ms: Option<u64>,
         }
     };
 }
 
 with_all_of_a_task! {
-    /// A task that shall run once.
+    /// A task to run once.
     TaskDesire {
-        /// Its name.
+        /// GUID of the task.
         task_guid: TaskGuid,
-        /// Its domain: that of the subject.
+        /// Domain of the task. Must be the domain of the subject.
         domain: Domain,
     }
 }
 
 with_all_of_a_task! {
-    /// A task that shall be launched again and again.
+    /// A task to launch periodically.
     PeriodicDesire {
-        /// Its name: at most 96 of the characters of names, without `--` and not with `-` at its end.
+        /// GUID of the periodic task: at most 96 of the characters of names, without `--` and without `-` at
+        /// the end.
         periodic_guid: PeriodicGuid,
-        /// Its domain, and that of what it launches: that of the subject.
+        /// Domain of the periodic task and of the launched tasks. Must be the domain of the subject.
         domain: Domain,
-        /// When it is due: minute, hour, day of the month, month, day of the week, as `30 3 * * MON-FRI`; or `@hourly`,
-        /// `@daily`, `@weekly`, `@monthly`, `@yearly`.
+        /// Schedule: minute, hour, day of the month, month, day of the week, such as `30 3 * * MON-FRI`. Also
+        /// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
         cron: String,
-        /// The zone of the IANA database in which that is meant, UTC unless said otherwise.
+        /// Time zone of the schedule, from the IANA database, UTC by default.
         time_zone: Option<String>,
-        /// What becomes of a launch that is due while an earlier one is PENDING or RUNNING: `"skipped"` (the usual one),
-        /// `"allowed"` or `"queued"`.
+        /// Handling of a launch that is due while an earlier task is PENDING or RUNNING: `"skipped"`
+        /// (default), `"allowed"` or `"queued"`.
         overlap: Option<Overlap>,
     }
 }
 
-/// The periodic task that it is about.
+/// A request to pause, resume, launch or remove a periodic task.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PeriodicAsk {
-    /// Which periodic task.
+    /// GUID of the periodic task.
     periodic_guid: PeriodicGuid,
 }
 
 with_all_of_a_task! {
-    /// A template of which each dispatch makes a task.
+    /// A template from which each dispatch makes a task.
     ParameterisedDesire {
-        /// Its name: at most 96 of the characters of names, without `--` and not with `-` at its end.
+        /// GUID of the parameterised task: at most 96 of the characters of names, without `--` and without
+        /// `-` at the end.
         parameterised_guid: ParameterisedGuid,
-        /// Its domain, and that of its tasks: that of the subject.
+        /// Domain of the parameterised task and of its tasks. Must be the domain of the subject.
         domain: Domain,
-        /// Whether a dispatch has a payload: `"optional"` (the usual one), `"required"` or `"forbidden"`.
+        /// Rule for the payload of a dispatch: `"optional"` (default), `"required"` or `"forbidden"`.
         payload: Option<PayloadRule>,
-        /// The parameters that a dispatch must give, at most 64: each 1 to 64 of `A-Z a-z 0-9 _`, with no digit first.
+        /// Parameters that a dispatch must pass, at most 64: each 1 to 64 of `A-Z a-z 0-9 _`, without a
+        /// leading digit.
         required_parameters: Option<BTreeSet<String>>,
-        /// The parameters that it may give.
+        /// Parameters that a dispatch may pass.
         optional_parameters: Option<BTreeSet<String>>,
-        /// How many of its tasks may be PENDING or RUNNING at once, 1 to 10,000; left out: any number.
+        /// Maximum number of its tasks that may be PENDING or RUNNING at once, 1 to 10,000. Unlimited by
+        /// default.
         concurrency: Option<u32>,
-        /// What becomes of a dispatch beyond that: `"queued"` (the usual one) or `"refused"`.
+        /// Handling of a dispatch beyond `concurrency`: `"queued"` (default) or `"refused"`.
         overflow: Option<Overflow>,
     }
 }
 
-/// What is dispatched.
+/// A dispatch of a parameterised task.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ParameterisedDispatch {
-    /// Of which parameterised task.
+    /// GUID of the parameterised task.
     parameterised_guid: ParameterisedGuid,
-    /// Bytes for the task, at most 16 KiB, in base64 with padding.
+    /// Payload of the task, at most 16 KiB, in base64 with padding.
     payload: Option<String>,
-    /// Named values for the task, none of them a secret: at most 64, and at most 16 KiB of names and values.
+    /// Named parameters of the task, which must not be secrets: at most 64, and at most 16 KiB of names and
+    /// values.
     parameters: Option<Environment>,
-    /// The same key with the same payload, parameters and priority again is the same dispatch.
+    /// Key of the dispatch. Another dispatch with the same key, payload, parameters and priority is a
+    /// repetition.
     key: Option<DispatchKey>,
-    /// How urgent the task is, 1 to 100; left out: as the template says.
+    /// Priority of the task, 1 to 100. The default is the priority of the template.
     priority: Option<Priority>,
 }
 
-/// The dispatch that shall become no task.
+/// A request to withdraw a waiting dispatch.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ParameterisedWithdraw {
-    /// Of which parameterised task.
+    /// GUID of the parameterised task.
     parameterised_guid: ParameterisedGuid,
-    /// Its number: one that waits.
+    /// Number of the waiting dispatch.
     number: u64,
 }
 
-/// The parameterised task that shall go.
+/// A request to remove a parameterised task.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ParameterisedRemove {
-    /// Which parameterised task.
+    /// GUID of the parameterised task.
     parameterised_guid: ParameterisedGuid,
 }
 
-/// The task that shall not run any more.
+/// A request to cancel a task.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskCancel {
-    /// Which task.
+    /// GUID of the task.
     task_guid: TaskGuid,
 }
 
-/// The task whose outcome was taken note of.
+/// A request to resolve a completed task.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskResolve {
-    /// Which task.
+    /// GUID of the task.
     task_guid: TaskGuid,
 }
 
-/// The domain that is up to date.
+/// A request to mark a domain as fresh.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DomainUpsert {
-    /// Which domain: that of the subject.
+    /// Name of the domain. Must be the domain of the subject.
     domain: Domain,
-    /// For how long, in milliseconds; left out: for ever.
+    /// Duration in milliseconds. By default the domain stays fresh forever.
     ttl_ms: Option<u64>,
 }
 
-/// The cell that it is about.
+/// Body of a cell command.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CellEvacuate {
-    /// Which cell.
+    /// Id of the cell.
     cell_id: CellId,
 }

@@ -1,4 +1,5 @@
-//! What of the log is hidden from who may not read it: the values of environments, whatever event tells them, and nothing else.
+//! Tests of the read scope: clients without permission see every event without the values of environments,
+//! and everything else unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use schemas::names::Domain;
 use schemas::sight::{HIDDEN, Sight};
 use serde_json::{Value, json};
 
-/// The entries of the golden files, one for each event.
+/// Returns the entries of the golden files, one for each event.
 fn entries() -> Vec<(String, Entry)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -20,7 +21,7 @@ fn entries() -> Vec<(String, Entry)> {
     files.iter().filter_map(|path| read(path)).collect()
 }
 
-/// Replaces a value, if there is one.
+/// Hides a value, if it is text.
 fn hide(value: &mut Value, found: &mut usize) {
     if value.is_string() {
         *value = json!({"sealed": {"key": HIDDEN, "data": ""}});
@@ -28,7 +29,7 @@ fn hide(value: &mut Value, found: &mut usize) {
     }
 }
 
-/// Replaces every value that becomes environment, and every URL that is called or fetched from, as JSON has them.
+/// Hides, in JSON, every value of an environment, and every URL that is called, fetched from or sent to.
 fn without_values(value: &mut Value, found: &mut usize) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(|one| without_values(one, found)),

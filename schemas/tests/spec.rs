@@ -1,4 +1,4 @@
-//! Specs: what is read is what was written, and what can't be read is refused field by field, quickly.
+//! Tests of specs: they round-trip through JSON, and bad input is refused field by field and quickly.
 
 use proptest::prelude::*;
 use schemas::action::Action;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::given::{any_lrp, any_name, any_task, any_update, domain};
 use crate::golden::exec;
 
-/// The bad fields as `path: problem`, in order.
+/// Returns the bad fields as `path: problem`, in order.
 fn named(refusal: &Refusal) -> Vec<String> {
     assert_eq!(refusal.code, Code::InvalidRequest, "{refusal}");
     refusal.fields.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect()
@@ -288,7 +288,7 @@ fn nul_is_found_wherever_it_is() {
     assert!(refusal.to_string().contains("body.annotation: must not contain NUL"), "{refusal}");
 }
 
-/// `try` so many times, around a program.
+/// Returns a program inside nested `try` actions, with `depth` levels in all.
 fn nested(depth: usize) -> Value {
     (1..depth).fold(json!({"run": {"path": "a"}}), |inner, _| json!({"try": {"action": inner}}))
 }
@@ -598,7 +598,7 @@ proptest! {
         prop_assert_eq!(spec::lrp(written.clone()).map_err(|refusal| refusal.to_string()), Ok(lrp.clone()));
         let document = spec::document(written).map_err(|refusal| refusal.to_string());
         prop_assert_eq!(document, Ok(vec![Item::Lrp(Box::new(lrp.clone()))]));
-        // What a spec accepts has no fault in the action's own judgement.
+        // A spec that is accepted contains an action without faults.
         prop_assert!(lrp.definition.action.faults("action").is_empty());
     }
 

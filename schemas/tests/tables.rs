@@ -1,4 +1,5 @@
-//! The transitions of the source documents as tables, one row per case, judged by the machines end to end.
+//! Tests of the transitions in the source documents, as tables with one row per case. Each row runs through
+//! the state machines.
 
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ use schemas::{Code, Place, Places, Refusal, Timestamp, crash, desired, evacuatin
 
 use crate::given::{domain, id, instance, lrp, net, outcome, place, task as desired_task, unplaced_task};
 
-/// The columns are what the container of the row's second word asks; a word in capitals is the record afterwards.
-/// `=`: it is so already. `gone`: the record is removed. `!`: refused.
+/// Transitions of an instance record. A column is a command of the container in `who`, and a word in capitals
+/// is the state afterwards. `=`: no change. `gone`: the record is removed. `!`: refused.
 ///
-/// `self` is the container that the record names. `other` is any other: another guid on the same cell, the same guid on
-/// another cell, both other.
+/// `self` is the container that the record names. `other` is any other: another guid on the same cell, the
+/// same guid on another cell, or both different.
 const ACTUAL: &str = "
     record            | who   | claim   | start   | crash     | remove | unclaim
     none              | other | !       | RUNNING | CRASHED   | =      | !
@@ -44,7 +45,7 @@ fn rows(table: &str) -> (Vec<String>, Vec<Vec<String>>) {
     (head, lines.collect())
 }
 
-/// The place of the definition that is desired, at an index.
+/// Returns the place of the desired definition at an index.
 fn web(index: u32) -> Place {
     place(index, "web")
 }
@@ -53,13 +54,13 @@ fn webs(indices: &[u32]) -> Places {
     Places { indices: indices.iter().copied().collect(), definition_id: web(0).definition_id }
 }
 
-/// A process at some moment, and what is asked of it.
+/// A process at a point in time, which commands are applied to.
 struct Story {
     process: Option<Process>,
     now: Timestamp,
     fresh: bool,
     present: bool,
-    /// Whether anything is known of the cells.
+    /// `true` if the cells are known.
     known: bool,
     decisions: u128,
 }
@@ -189,7 +190,7 @@ fn an_actual_lrp_changes_as_the_table_says() {
                 let outcome = match &answer {
                     Err(_) => "!".to_owned(),
                     Ok(events) if events.is_empty() => "=".to_owned(),
-                    // A desired index whose record went is made anew in the same decision.
+                    // If the record of a desired index is removed, the same decision creates a new one.
                     Ok(events) if removes(events) => "gone".to_owned(),
                     Ok(_) => story.state().trim_end_matches(" stopping").to_owned(),
                 };
@@ -218,8 +219,8 @@ fn what_was_asked_to_stop_stays_so_while_it_starts() {
     assert_eq!(story.state(), "UNCLAIMED");
 }
 
-/// Stored count, seconds in RUNNING before the crash (`-`: it crashed while CLAIMED), count and state afterwards, and
-/// the seconds until it is due again.
+/// Crash count before the crash, seconds in RUNNING (`-`: it crashed while CLAIMED), count and state
+/// afterwards, and seconds until the restart.
 const CRASHES: &str = "
     stored | running | count | state     | wait
     0      | 1       | 1     | UNCLAIMED | -
@@ -242,14 +243,14 @@ fn crashes_are_answered_as_the_table_says() {
         let mut story = Story::desired(1);
         story.crash(&own, row[0].parse().unwrap());
         if row[1] == "-" {
-            // Crashed instances are claimed only after they were restarted.
+            // A crashed instance can only be claimed once it was restarted.
             story.now = story.now + crash::LONGEST_WAIT;
             story.ask(&Command::Converge).unwrap();
             story.tell(&own, claim());
         } else {
             story.tell(&own, start());
             let running = Duration::from_secs(row[1].parse().unwrap());
-            // The report's own moment is the last nanosecond of it.
+            // The report itself advances the time by one nanosecond.
             story.now = story.now + running - Duration::from_nanos(1);
         }
         story.tell(&own, crash());
@@ -273,7 +274,8 @@ fn a_crashed_instance_restarts_exactly_when_it_is_due() {
     assert_eq!((story.state().as_str(), story.evaluation()), ("UNCLAIMED", Some(Status::Pending)));
 }
 
-/// What convergence makes of index 0, held by a cell that is there or lost, desired or not, in a fresh domain or not.
+/// Effect of convergence on index 0. Its cell is present or lost, it is desired or not, and its domain is
+/// fresh or stale.
 const CONVERGENCE: &str = "
     record            | desired fresh | desired stale | not fresh        | not stale        | lost desired | lost not
     UNCLAIMED         | =             | =             | -                | -                | =            | -
@@ -283,7 +285,8 @@ const CONVERGENCE: &str = "
     CRASHED           | =             | =             | none             | =                | =            | none
 ";
 
-/// The record of index 0 of a process that nobody desires, as a cell reported it.
+/// Returns a process that is not desired, with a record of index 0 that a cell reported. `None` if no report
+/// leads to this state.
 fn orphan(state: &str, own: &Instance) -> Option<Story> {
     let mut story = Story::new();
     match state {
@@ -325,7 +328,7 @@ fn convergence_does_what_the_table_says() {
     }
 }
 
-/// What the rep of a container asks of the evacuating record of an index. `instance` is who holds the instance.
+/// Transitions of the evacuating record on commands of a container. `instance` is the holder of the instance.
 const EVACUATING: &str = "
     instance | evacuating | set     | remove
     none     | none       | self    | =
@@ -428,7 +431,7 @@ fn what_a_lost_cell_ends_is_one_thing_unless_it_was_forgotten() {
         assert_eq!(lost.ask(&Command::Converge), Ok(vec![]));
     };
     lost(true, &[&[0, 1]]);
-    // Nothing says any more why it is gone: each comes of what made it.
+    // If the cell is forgotten, no shared cause is known, so each instance gets a decision of its own.
     lost(false, &[&[0], &[1]]);
 }
 
@@ -452,7 +455,7 @@ fn an_evaluation_says_how_its_work_ended() {
     claim(&mut story, 1);
     assert_eq!(story.evaluation(), Some(Status::Complete));
 
-    // What is left has its answer, whichever came first: the answer or the claim of the other.
+    // The remaining work is settled in either order of the failure and the claim.
     for order in [[true, false], [false, true]] {
         let mut story = Story::desired(2);
         for answer in order {
@@ -477,9 +480,9 @@ fn an_evaluation_says_how_its_work_ended() {
     assert_eq!(ended.collect::<Vec<_>>(), [Status::Complete, canceled, Status::Complete]);
 }
 
-/// What a cell that was away reports of index 1, of which it still has a container, and what becomes of it. Who was
-/// asked is the process while the cell was away; `forgotten`: nothing is remembered of it; `replaced`: another definition
-/// is desired there.
+/// Reports of a cell that was away, about index 1, for which it still has a container. `meanwhile` is the
+/// change to the process while the cell was away. `forgotten`: the process is not remembered. `replaced`:
+/// another definition is desired at the index.
 const UNWANTED: &str = "
     meanwhile | claim | start            | crash   | evacuate
     removed   | !     | RUNNING stopping | =       | !
@@ -535,8 +538,9 @@ fn what_nobody_wants_ends_as_soon_as_it_is_reported_however_stale_its_domain() {
     }
 }
 
-/// The records of index 0, of a definition `web` and of `other`: an instance (I), an evacuating twin (E) or both. One of
-/// the definitions is desired. Which records a request means that names an index alone, and one that names a definition.
+/// Records of index 0 for the definitions `web` and `other`: an instance (I), an evacuating instance (E) or
+/// both. One of the definitions is desired. The last columns are the record that a request selects by index
+/// alone, and by definition.
 const FIND: &str = "
     web | other | desired | alone | web  | other
     -   | -     | web     | none  | none | none
@@ -555,7 +559,7 @@ const FIND: &str = "
     E   | E     | other   | other | web  | other
 ";
 
-/// A process of which index 0 has these records; index 1 has some that are not meant.
+/// Creates a process with these records at index 0, and with records at index 1 that must not be selected.
 fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
     let mut story = Story::new();
     let lrp = DesiredLrp { definition_id: place(0, desired).definition_id, ..lrp("apps", 2) };
@@ -589,7 +593,7 @@ fn an_index_and_perhaps_a_definition_name_the_records_that_the_table_says() {
             let name = found.map_or("none", |slot| slot.place.definition_id.as_str());
             assert_eq!(name, expected, "{column} of {row:?}");
             assert!(found.is_none_or(|slot| slot.place.index == 0));
-            // What only evacuates is no instance to be stopped.
+            // A record that is only evacuating is not an instance that can be stopped.
             let instance = found.filter(|slot| slot.actual.is_some()).map(|slot| slot.place.clone());
             let answer = story.ask(&Command::Retire { index: 0, definition_id: id });
             let stop = |place: Place| actual::Event::StopRequested {
@@ -694,7 +698,7 @@ fn whatever_is_left_of_a_process_can_be_removed() {
     let ended =
         |indices: &[u32], cause| Event::Actual(actual::Event::StopRequested { places: webs(indices), cause });
     let removed = Event::Desired(desired::Event::Removed {});
-    // Two orphans, of which nobody knows who wanted them.
+    // Two orphans of a process that was never desired.
     let mut story = Story { fresh: false, ..Story::new() };
     for index in [0, 3] {
         story.report(index, &instance(index.into(), "c1"), ReportStep::Actual(start())).unwrap();
@@ -708,7 +712,7 @@ fn whatever_is_left_of_a_process_can_be_removed() {
     });
     assert_eq!(story.ask(&Command::Remove), Ok(vec![removed, stops, evaluated]));
     assert_eq!(story.ask(&Command::Remove), Ok(vec![]), "they are being stopped");
-    // Now it is remembered that nobody wants them.
+    // The removal is remembered, so a container that is reported later is asked to stop.
     let late = instance(9, "c2");
     story.report(9, &late, ReportStep::Actual(start())).unwrap();
     assert_eq!(story.state_of(9), "RUNNING stopping");
@@ -719,7 +723,7 @@ fn whatever_is_left_of_a_process_can_be_removed() {
     assert_eq!(refusal.code, Code::ResourceNotFound, "nothing is left");
 }
 
-/// What may be asked of a task in each state, by the container that it names (`self`) or another.
+/// Transitions of a task on commands, by the container that it names (`self`) or another.
 const TASK: &str = "
     state     | start self | start other | end self  | end other | cancel    | resolve | begin     | 204     | 404       | 503       | fail
     DELETED   | !          | !           | !         | !         | !         | !       | !         | !       | !         | !         | !
@@ -763,7 +767,7 @@ impl TaskStory {
         task::Command::Report(task::Report { domain: domain("apps"), epoch, by: by.clone(), step })
     }
 
-    /// The owner answered with this status.
+    /// Returns the command for a callback that was answered with this status.
     fn called(&self, status: u16) -> task::Command {
         let epoch = self.task.as_ref().map_or(Epoch(Timestamp(1)), |task| task.epoch);
         task::Command::Called(epoch, task::Called::Answered(status))
@@ -847,7 +851,7 @@ fn what_came_of_a_callback_is_recorded_and_decides_whether_it_is_repeated() {
     assert_eq!((callback.attempts, callback.last, callback.at), (2, task::Called::Answered(404), story.now));
     assert!(!task.completed().unwrap().is_owner_called());
     assert_eq!(story.ask(&task::Command::BeginResolving), Ok(vec![]), "its owner is left alone");
-    // A client may still resolve it; and another life knows nothing of it.
+    // A client may still resolve the task, and the late answer does not affect the task's next epoch.
     let late = story.called(200);
     story.ask(&task::Command::Resolve).unwrap();
     assert_eq!(story.state(), "DELETED");
@@ -865,7 +869,8 @@ fn a_task_that_is_being_resolved_goes_when_its_time_is_over() {
     assert_eq!(due, Some(completed + task::COMPLETED_DELETED), "not 30 s after it is RESOLVING");
 }
 
-/// What convergence makes of a task so many seconds after it entered its state (and completed first, if it did).
+/// Effect of convergence on a task, this many seconds after it entered its state and, where that applies,
+/// first completed.
 const TASK_CONVERGENCE: &str = "
     state     | placement | after | cell    | becomes
     PENDING   | fail      | 1799  | present | =
@@ -950,7 +955,7 @@ fn an_outcome_settles_only_what_it_judged() {
     let earlier = fail(&story, judged);
     assert_eq!(story.ask(&earlier), Ok(vec![]), "another attempt was judged");
     let current = fail(&story, story.process.as_ref().unwrap().actual(&web(0)).unwrap().since);
-    // It has no place, its evaluation is complete with that, and another one waits with it.
+    // The evaluation completes, and a blocked one is created for the instance, which has a placement error.
     assert_eq!(story.ask(&current).unwrap().len(), 3);
 }
 
@@ -968,7 +973,7 @@ fn a_lost_cell_takes_a_stopping_instance_with_it() {
         lost.ask(&Command::Converge).unwrap();
         assert_eq!(lost.state(), "UNCLAIMED");
     }
-    // One moved, the other is a new one.
+    // The first record moved to another cell, and the second one is new.
     assert_eq!((count(&story), count(&stopping)), (2, 0));
 }
 
@@ -1015,7 +1020,7 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
     assert_eq!(story.state(), "UNCLAIMED");
     assert_eq!(story.ask(&Command::Report(early)).unwrap_err().code, Code::ActualLrpCannotBeCrashed);
 
-    // That an instance could not be placed is not a change; that another holds it is one.
+    // A placement error does not count as a change, but a new holder does.
     let claim = report(&story, ReportStep::Actual(claim()));
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
@@ -1026,7 +1031,7 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
     story.tell(&other, actual::Command::Claim { placement: None });
     assert_eq!(stale(story.ask(&Command::Report(again))), Code::StaleRecord);
 
-    // Where nothing is left of a place, what went of the process's others counts.
+    // If no record of a place is left, removals of other records of the process count as changes.
     let late = Command::Report(report(&story, ReportStep::Actual(start())));
     story.ask(&Command::Remove).unwrap();
     story.tell(&other, actual::Command::Remove);
@@ -1052,7 +1057,7 @@ fn containers_that_come_back_to_a_process_without_records_are_all_believed_at_on
         story.ask(&Command::Report(back(index))).unwrap();
         assert_eq!(story.state_of(index), "RUNNING stopping");
     }
-    // Once one of them is gone again, what was said of a place before is not believed any more.
+    // Once one of them is gone, older reports about places without a record are refused.
     story.report(1, &instance(2, "c1"), ReportStep::Actual(actual::Command::Remove)).unwrap();
     for index in [1, 3] {
         let answer = story.ask(&Command::Report(back(index)));
@@ -1075,7 +1080,7 @@ fn a_report_of_another_life_domain_or_cell_is_refused() {
     };
     let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };
     assert_eq!(code(story.ask(&Command::Report(earlier))), Code::StaleEpoch);
-    // Of a later life somebody else has heard: this BBS is behind, and the container is not to be ended for that.
+    // The report names a later epoch, so this BBS is behind. The container must not be ended for that.
     let later = Report { epoch: Epoch(story.now.next()), ..report(&story) };
     assert_eq!(code(story.ask(&Command::Report(later))), Code::Unavailable);
     let elsewhere = Report { domain: domain("other"), ..report(&story) };
@@ -1151,7 +1156,8 @@ fn an_evacuation_goes_on_with_the_next_run_of_a_rep_and_begins_anew_when_it_is_a
         (Event::Evacuating {}, Evacuation::Began(Timestamp(2))),
         (appeared(2), Evacuation::Began(Timestamp(2))),
         (Event::Evacuating {}, Evacuation::Began(Timestamp(2))),
-        // Its rep does not notice, or cannot say so: it never says that it takes work again.
+        // The rep does not notice the withdrawal or cannot report it, so it never reports that it accepts
+        // work again.
         (withdrawn, Evacuation::None),
         (requested, Evacuation::Wanted),
         (appeared(3), Evacuation::Wanted),

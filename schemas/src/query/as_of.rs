@@ -1,4 +1,4 @@
-//! The moment of the past as of which something is asked: a position, a time, or a time ago.
+//! The moment in the past that a query refers to: a position, a time, or a duration before now.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,39 +13,39 @@ use crate::refusal::{BadField, Refusal};
 use crate::subject::Position;
 use crate::time::Timestamp;
 
-/// As of which moment, as text: `41` is a position, `2026-10-02T14:00:00Z` a time, `-10m` ten minutes ago.
+/// A moment of the past as text: `41` is a position, `2026-10-02T14:00:00Z` a time, and `-10m` ten minutes
+/// ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AsOf {
-    /// At a position of the log.
+    /// A position of the log.
     Position(Position),
-    /// At a time: at the position before the first entry that was decided later.
+    /// A time. Resolves to the position before the first entry that was decided later.
     Time(Timestamp),
-    /// So long before the moment at which it is asked, by the clock of who answers.
+    /// A duration before the query, by the clock of the BBS that answers.
     Ago(Duration),
 }
 
-/// Text that is no moment.
+/// Error for text that is not a valid moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no moment: use a position, as 41, a time, as 2026-10-02T14:00:00Z, or a time ago, as -10m or -1h30m"
 )]
 pub struct BadAsOf(String);
 
-/// Where to look for a moment.
+/// A moment that has been resolved against the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// At a position.
     Position(Position),
-    /// At the position before the first entry that was decided later.
+    /// A time: the position before the first entry that was decided later.
     Time(Timestamp),
 }
 
 impl AsOf {
-    /// Where to look for it, when it is `now`.
+    /// Resolves to a position or a time, given the current time `now`.
     ///
     /// # Errors
-    /// `InvalidRequest`: the time is still to come.
+    /// `InvalidRequest` if the time is in the future.
     pub fn moment(self, now: Timestamp) -> Result<Moment, Refusal> {
         let time = match self {
             Self::Position(position) => return Ok(Moment::Position(position)),
@@ -58,7 +58,7 @@ impl AsOf {
         Ok(Moment::Time(time))
     }
 
-    /// What is answered to who asks as of a moment of which nothing can be told.
+    /// Returns the refusal for a moment that cannot be queried.
     #[must_use]
     pub fn refused(problem: String) -> Refusal {
         Refusal::invalid(vec![BadField { field: "as_of".into(), problem }])
@@ -72,7 +72,7 @@ impl AsOf {
             let span: Span = ago.parse().ok().filter(|span: &Span| !span.is_negative())?;
             let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
             let ago = Duration::try_from(length).ok()?;
-            // No log is older than what a timestamp can tell.
+            // A timestamp cannot represent an earlier time, so no log is older.
             return u64::try_from(ago.as_nanos()).ok().map(|_| Self::Ago(ago));
         }
         let time: jiff::Timestamp = text.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Where a page begins: who holds the World as it was when the first page was made, at which position, and behind
-//! which row.
+//! Cursors of paged queries. A cursor names the BBS that holds the World snapshot of the first page, the
+//! snapshot's position, and the last row of the previous page.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use crate::names::ServiceId;
 use crate::refusal::{BadField, Refusal};
 use crate::subject::Position;
 
-/// A cursor, taken from its text: `BBS/POSITION/KEY`. Who gets one gives it back as it is.
+/// A cursor, parsed from its text `BBS/POSITION/KEY`. Clients return it unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The BBS that holds the picture from which the pages are read.
+    /// BBS that holds the World snapshot from which the pages are read.
     pub bbs: ServiceId,
-    /// Where the World of that picture stands.
+    /// Position of the World snapshot.
     pub position: Position,
-    /// The last row of the page before, as its query names it.
+    /// Key of the last row of the previous page. The format depends on the query.
     pub key: String,
 }
 
 impl Cursor {
-    /// Reads a cursor.
+    /// Parses a cursor.
     ///
     /// # Errors
     /// `InvalidRequest`, naming the value.
@@ -35,7 +35,7 @@ impl Cursor {
         Ok(Self { bbs, position: Position(number), key: key.to_owned() })
     }
 
-    /// What text that is not a cursor is answered.
+    /// Returns the refusal for text that is not a valid cursor.
     #[must_use]
     pub fn bad(text: &str) -> Refusal {
         let shown = crate::limits::cut(text, 80);

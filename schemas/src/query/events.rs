@@ -1,4 +1,4 @@
-//! What is read of the log and of containers: entries behind a position, and what a container wrote.
+//! Queries that read the log and containers: journal entries after a position, and the output of a container.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,49 +9,50 @@ use crate::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid
 use crate::refusal::{BadField, Refusal};
 use crate::subject::{Position, Subject};
 
-/// Which entries are read. `muster.query.<root>.events.read`
+/// Selects journal entries. `muster.query.<root>.events.read`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadEvents {
-    /// Entries behind this position.
+    /// Position after which entries are read.
     pub after: Position,
-    /// Entries on the page, at most 1,000.
+    /// Maximum number of entries on the page, at most 1,000.
     pub limit: Option<usize>,
-    /// How long to wait for one if there is none, in milliseconds, at most 30,000.
+    /// Time to wait for an entry if there is none, in milliseconds, at most 30,000.
     pub wait_ms: Option<u64>,
-    /// Only decisions about this: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`, `cell:ID`,
-    /// `domain:NAME` or `cluster`.
+    /// Target whose decisions are returned: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`,
+    /// `cell:ID`, `domain:NAME` or `cluster`.
     pub about: Option<String>,
 }
 
-/// An entry as it is read.
+/// A journal entry with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordedEntry {
-    /// Where it stands.
+    /// Position of the entry.
     pub position: Position,
-    /// On which subject.
+    /// Subject of the entry.
     pub subject: String,
-    /// The entry; of a filtered read only the decisions asked for.
+    /// The entry. A filtered read returns only the matching decisions.
     pub entry: ReadEntry,
 }
 
-/// What an entry turned out to be.
+/// The result of decoding a journal entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadEntry {
-    /// An entry.
+    /// A decoded entry.
     Known(Entry),
-    /// Bytes that this program doesn't understand, and why.
+    /// Bytes that the BBS could not decode.
     Unknown {
-        /// Why.
+        /// Reason for the failure.
         why: String,
-        /// The bytes, as text.
+        /// The bytes as text.
         raw: String,
     },
 }
 
 impl ReadEntry {
-    /// Bytes that this program doesn't understand, and why. Of many bytes it keeps [`limits::EXPLANATION_BYTES`].
+    /// Creates a [`ReadEntry::Unknown`] from bytes that could not be decoded. Keeps at most
+    /// [`limits::EXPLANATION_BYTES`] of them.
     #[must_use]
     pub fn unknown(why: String, bytes: &[u8]) -> Self {
         let raw = limits::cut(&String::from_utf8_lossy(bytes), limits::EXPLANATION_BYTES);
@@ -62,29 +63,30 @@ impl ReadEntry {
 /// The answer to [`ReadEvents`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventsPage {
-    /// Read on behind this position.
+    /// Position from which to continue: the next `after`.
     pub next: Position,
-    /// Where the journal ended when it was read.
+    /// End of the journal at the time of the read.
     pub end: Position,
-    /// The entries.
+    /// Entries in order of their positions.
     pub entries: Vec<RecordedEntry>,
 }
 
-/// A piece of a container's log. `muster.query.<root>.instance.logs` and `muster.query.<root>.task.logs`
+/// Reads a piece of a container's log. `muster.query.<root>.instance.logs` and
+/// `muster.query.<root>.task.logs`
 ///
-/// Of an index that has no container at present it is the log of the one that crashed last.
+/// For an index that currently has no container, the log of the container that crashed last is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadLogs {
     /// `PROCESS/INDEX`, a task guid, or an instance guid.
     pub id: String,
-    /// From this byte on; 0: from the oldest that is kept.
+    /// Offset of the first byte. 0 is the oldest byte that is kept.
     #[serde(default)]
     pub from: u64,
-    /// Bytes at most, up to 65,536.
+    /// Maximum number of bytes, up to 65,536.
     #[serde(default)]
     pub limit: Option<usize>,
-    /// Of an instance: the log of the container that crashed last, even while another runs.
+    /// For an instance: reads the log of the container that crashed last, even while another container runs.
     #[serde(default)]
     pub previous: bool,
 }
@@ -92,20 +94,20 @@ pub struct ReadLogs {
 /// The answer to [`ReadLogs`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Logs {
-    /// The container.
+    /// Container that wrote the log.
     pub instance_guid: InstanceGuid,
-    /// The text.
+    /// Text of the log.
     pub text: String,
-    /// Where to read on.
+    /// Offset from which to continue.
     pub next: u64,
-    /// Whether the container is gone, so that nothing more comes.
+    /// `true` if the container is gone, so that no more output follows.
     pub ended: bool,
 }
 
-/// The one subject of the journal on which everything about something is, in a cluster with `shards` shards.
+/// Returns the journal subject that holds all decisions about a target, in a cluster with `shards` shards.
 ///
 /// # Errors
-/// `InvalidRequest`: nothing is written so.
+/// `InvalidRequest` if `about` is not a valid target.
 pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
     let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
     let none = || {
@@ -129,7 +131,7 @@ pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
     }
 }
 
-/// What a reader of events asks about, taken from its text form.
+/// Returns `true` if the aggregate is the target named by `about`.
 #[must_use]
 pub fn is_about(aggregate: &Aggregate, about: &str) -> bool {
     match (aggregate, about.split_once(':')) {

@@ -1,4 +1,4 @@
-//! The files of a container, as a cell shows them: of its work directory, and of nothing else.
+//! Queries for the files of a container. A cell serves the container's work directory only.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,72 +6,74 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::names::InstanceGuid;
 
-/// Asks what is at a path of an instance's work directory. Only who may see the environment of the instance is answered.
+/// Reads a file or lists a folder in the work directory of an instance. Only clients that may read the
+/// environment of the instance get an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFiles {
-    /// Which: `PROCESS/INDEX`, `PROCESS/INDEX@DEFINITION` or an instance guid.
+    /// The instance: `PROCESS/INDEX`, `PROCESS/INDEX@DEFINITION` or an instance guid.
     pub id: String,
-    /// A path below the work directory; empty: that itself.
+    /// Path relative to the work directory. Empty for the work directory.
     #[serde(default)]
     pub path: String,
-    /// Of a file: the offset of the first byte; of a folder: how many entries of it are passed over.
+    /// For a file, the offset of the first byte. For a folder, the number of entries to skip.
     #[serde(default)]
     pub from: u64,
-    /// Of a file: bytes at most; of a folder: entries at most. None: as many as fit into an answer.
+    /// Maximum number of bytes of a file, or of entries of a folder. `None` for as many as fit into an
+    /// answer.
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// What is at a path: the answer to [`ReadFiles`].
+/// The file or folder at a path: the answer to [`ReadFiles`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Files {
-    /// The container.
+    /// Container that the work directory belongs to.
     pub instance_guid: InstanceGuid,
-    /// What is there.
+    /// Content of the file or folder.
     pub found: FoundFile,
 }
 
-/// What is at a path.
+/// Content of a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundFile {
     /// A folder.
     Folder {
-        /// What is in it, by name.
+        /// Entries of the folder, sorted by name.
         entries: Vec<FileEntry>,
-        /// How many entries it has in all.
+        /// Total number of entries in the folder.
         total: u64,
     },
     /// A file.
     File {
-        /// Bytes of it, in base64 (RFC 4648, with padding).
+        /// Content, in base64 (RFC 4648, with padding).
         data: String,
-        /// The offset behind them: where to read on.
+        /// Offset after the content, from which to continue.
         next: u64,
-        /// How many bytes it has.
+        /// Size of the file in bytes.
         bytes: u64,
     },
 }
 
-/// What is in a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileEntry {
-    /// Its name. What is no UTF-8 in it is shown as a replacement character.
+    /// Name of the entry. Invalid UTF-8 is shown as replacement characters.
     pub name: String,
-    /// What it is.
+    /// Type of the entry.
     pub kind: FileKind,
-    /// Its permissions, as a number.
+    /// Permission bits, as a number.
     pub mode: u32,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was written last.
+    /// Time of the last modification.
     pub modified: Timestamp,
-    /// Of a link, where it leads.
+    /// Target of a link. `None` if the entry is not a link.
     pub target: Option<String>,
 }
 
-/// What something in a folder is.
+/// Type of an entry of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
@@ -79,7 +81,7 @@ pub enum FileKind {
     File,
     /// A folder.
     Folder,
-    /// A link, which may lead anywhere.
+    /// A symbolic link, which may point anywhere.
     Link,
     /// A pipe, a socket or a device.
     Other,

@@ -1,8 +1,9 @@
-//! Queries: reads that any BBS answers, on `muster.query.<root>.<noun>.<verb>`, in JSON. Each answer names the position at
-//! which it stands, and a query may ask for at least a position.
+//! Queries: reads that any BBS answers, on `muster.query.<root>.<noun>.<verb>`, in JSON. Each answer names
+//! the position of the World that it was read from, and a query may demand a minimum position.
 //!
-//! What is asked stands here; [`rows`], [`periodic`], [`parameterised`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
-//! containers, [`files`] what is read of their files. How a row comes from the World is documented where the World is: in `projections`.
+//! This module holds the requests. [`rows`], [`periodic`], [`parameterised`] and [`status`] hold the rows of
+//! lists and shows. [`events`] holds reads of the log and of container logs, and [`files`] reads of container
+//! files. The crate `projections` derives the rows from the World.
 
 pub mod as_of;
 pub mod cursor;
@@ -39,91 +40,94 @@ use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};
 use crate::subject::Position;
 
-/// What lists filter by, and how they are paged. All may be left out; what a list can't filter by is refused.
+/// Filter and paging of lists. All fields are optional. A list refuses filters that it does not support.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
-    /// Only of this domain.
+    /// Domain of the rows.
     pub domain: Option<Domain>,
-    /// Only of this process.
+    /// Process of the rows.
     pub process_guid: Option<ProcessGuid>,
-    /// Only of these processes, at most 1,000. Not together with `process_guid`.
+    /// Processes of the rows, at most 1,000. Mutually exclusive with `process_guid`.
     pub process_guids: BTreeSet<ProcessGuid>,
-    /// Only on this cell.
+    /// Cell of the rows.
     pub cell_id: Option<CellId>,
-    /// Only of this index of the process.
+    /// Index within the process.
     pub index: Option<u32>,
-    /// Of instances: both records of an index that is being evacuated, and not only the one that counts: the
-    /// EVACUATING one while the other is UNCLAIMED or CLAIMED, else the other.
+    /// For instances: returns both records of an index that is being evacuated. By default only one is
+    /// returned: the EVACUATING one while the other is UNCLAIMED or CLAIMED, else the other one.
     pub all: bool,
-    /// Of processes, tasks, periodic and parameterised tasks: with their definitions.
+    /// For processes, tasks, periodic and parameterised tasks: includes their definitions.
     pub definitions: bool,
-    /// Answer when the world stands at this position or later.
+    /// Minimum position of the World that the answer is read from.
     pub at_least: Option<Position>,
-    /// As of which moment of the past: a position, as `41`, a time, as `2026-10-02T14:00:00Z`, or a time ago, as `-10m`.
-    /// The position of the answer says which that was. Not together with `at_least`.
+    /// Moment in the past to read from: a position such as `41`, a time such as `2026-10-02T14:00:00Z`, or a
+    /// duration ago such as `-10m`. The answer's position is the one that was read. Mutually exclusive with
+    /// `at_least`.
     pub as_of: Option<AsOf>,
-    /// Where the page begins: `next` of the one before, with otherwise the same filter.
+    /// Start of the page: `next` of the previous page. The rest of the filter must be the same.
     pub cursor: Option<String>,
-    /// Rows on the page, at most 1,000.
+    /// Maximum number of rows on the page, at most 1,000.
     pub limit: Option<usize>,
 }
 
-/// What shows one thing.
+/// Request for a single row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Show {
-    /// Its name. Of an instance `PROCESS/INDEX` or an instance guid; of an evaluation its id.
+    /// Name of the row. For an instance, `PROCESS/INDEX` or an instance guid. For an evaluation, the
+    /// evaluation id.
     pub id: String,
-    /// Answer when the world stands at this position or later.
+    /// Minimum position of the World that the answer is read from.
     #[serde(default)]
     pub at_least: Option<Position>,
-    /// As of which moment of the past: a position, as `41`, a time, as `2026-10-02T14:00:00Z`, or a time ago, as `-10m`.
-    /// The position of the answer says which that was. Not together with `at_least`.
+    /// Moment in the past to read from: a position such as `41`, a time such as `2026-10-02T14:00:00Z`, or a
+    /// duration ago such as `-10m`. The answer's position is the one that was read. Mutually exclusive with
+    /// `at_least`.
     #[serde(default)]
     pub as_of: Option<AsOf>,
 }
 
-/// One page of an answer.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Page<T> {
-    /// Where the world stood.
+    /// Position of the World that the page was read from.
     pub position: Position,
-    /// The rows, in order of their names.
+    /// Rows sorted by name.
     pub rows: Vec<T>,
-    /// Where the next page begins; none: this was the last.
+    /// Cursor of the next page. `None` if this is the last page.
     pub next: Option<String>,
 }
 
-/// One thing.
+/// A single row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct One<T> {
-    /// Where the world stood.
+    /// Position of the World that the row was read from.
     pub position: Position,
-    /// The thing.
+    /// The row.
     pub row: T,
 }
 
-/// What a rep asks of the records. `muster.query.<root>.cell.records`
+/// A rep's query for its cell's records. `muster.query.<root>.cell.records`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Records {
-    /// The cell: every record that names it is in the answer.
+    /// Cell of the rep. The answer includes every record that names it.
     pub cell_id: CellId,
-    /// Further records, of containers that the cell has.
+    /// Further records to return, for containers that exist on the cell.
     pub work: Vec<crate::container::WorkKey>,
-    /// Answer when the world stands at this position or later.
+    /// Minimum position of the World that the answer is read from.
     pub at_least: Option<Position>,
 }
 
 /// The answer to [`Records`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordsAnswer {
-    /// Where the world stood.
+    /// Position of the World that the answer was read from.
     pub position: Position,
-    /// The highest terms that the log named then: a rep believes no leader of a later one than the next.
+    /// Highest terms in the log at `position`. A rep accepts a leader of the next term at most.
     pub terms: crate::cluster::Terms,
-    /// Whether the cell is to be evacuated: a rep that starts takes no work before it knows.
+    /// State of the cell's evacuation. A rep that starts accepts no work before it knows this.
     pub evacuation: crate::cell::Evacuation,
-    /// Every record that names the cell, and one for each that was asked for, absent ones left out.
+    /// Every record that names the cell, and each requested record that exists.
     pub records: Vec<Record>,
 }

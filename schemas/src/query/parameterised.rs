@@ -1,4 +1,4 @@
-//! Parameterised tasks as rows.
+//! Rows of parameterised tasks.
 
 use std::collections::BTreeSet;
 
@@ -15,44 +15,44 @@ use crate::subject::Position;
 /// A parameterised task. `muster.query.<root>.parameterised.list` and `muster.query.<root>.parameterised.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ParameterisedRow {
-    /// Its name.
+    /// GUID of the parameterised task.
     pub parameterised_guid: ParameterisedGuid,
-    /// Its domain.
+    /// Domain of the parameterised task.
     pub domain: Domain,
-    /// Which life; also when it was desired.
+    /// Epoch of this life of the guid: the time when it was desired.
     pub epoch: Epoch,
-    /// Decisions so far.
+    /// Number of decisions so far.
     pub version: u64,
-    /// Where the last of them stands in the log.
+    /// Position of the last decision in the log.
     pub last_decision: Position,
-    /// Whether a dispatch has a payload.
+    /// Rule for the payload of a dispatch.
     pub payload: PayloadRule,
-    /// The parameters that a dispatch must give.
+    /// Parameters that a dispatch must pass.
     pub required_parameters: BTreeSet<String>,
-    /// The parameters that it may give.
+    /// Parameters that a dispatch may pass.
     pub optional_parameters: BTreeSet<String>,
-    /// How many of its tasks may be PENDING or RUNNING at once; none: any number.
+    /// Maximum number of its tasks that may be PENDING or RUNNING at once. `None` if unlimited.
     pub concurrency: Option<u32>,
-    /// What becomes of a dispatch beyond that.
+    /// Handling of a dispatch beyond `concurrency`.
     pub overflow: Overflow,
-    /// How many dispatches wait.
+    /// Number of dispatches that wait.
     pub waiting: u64,
-    /// What waits, the oldest first; listed at most the first 16, shown all.
+    /// Waiting dispatches, the oldest first. A list contains at most the first 16, a show all of them.
     pub queued: Vec<Dispatched>,
-    /// How many of its tasks are PENDING or RUNNING.
+    /// Number of its tasks that are PENDING or RUNNING.
     pub running: u64,
-    /// Their guids in order, at most the first 16.
+    /// GUIDs of the PENDING and RUNNING tasks in order, at most the first 16.
     pub tasks: Vec<TaskGuid>,
-    /// The last dispatch.
+    /// Latest dispatch.
     pub last: Option<Dispatched>,
-    /// How many dispatches there were in this life.
+    /// Number of dispatches in this epoch.
     pub dispatched: u64,
-    /// How many of them became tasks.
+    /// Number of dispatches that became tasks in this epoch.
     pub launched: u64,
-    /// How many of them were withdrawn.
+    /// Number of dispatches that were withdrawn in this epoch.
     pub withdrawn: u64,
-    /// When it was desired or updated.
+    /// Time when it was desired or updated.
     pub since: Timestamp,
-    /// What each task of it runs, without what is dispatched; listed only if asked for.
+    /// Definition of its tasks, without the dispatched values. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
 }

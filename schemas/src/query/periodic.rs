@@ -1,4 +1,4 @@
-//! Periodic tasks as rows.
+//! Rows of periodic tasks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,14 @@ use crate::subject::Position;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PeriodicState {
-    /// It launches what is due.
+    /// Launches tasks when they are due.
     Active,
-    /// It launches nothing until it is resumed.
+    /// Launches nothing until it is resumed.
     Paused,
 }
 
 impl PeriodicState {
-    /// As rows say it.
+    /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,38 +34,38 @@ impl PeriodicState {
 /// A periodic task. `muster.query.<root>.periodic.list` and `muster.query.<root>.periodic.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeriodicRow {
-    /// Its name.
+    /// GUID of the periodic task.
     pub periodic_guid: PeriodicGuid,
-    /// Its domain.
+    /// Domain of the periodic task.
     pub domain: Domain,
-    /// Which life; also when it was desired.
+    /// Epoch of this life of the guid: the time when it was desired.
     pub epoch: Epoch,
-    /// Decisions so far.
+    /// Number of decisions so far.
     pub version: u64,
-    /// Where the last of them stands in the log.
+    /// Position of the last decision in the log.
     pub last_decision: Position,
-    /// Its state.
+    /// State of the periodic task.
     pub state: PeriodicState,
-    /// When it is due: minute, hour, day of the month, month, day of the week.
+    /// Schedule as a cron expression: minute, hour, day of the month, month, day of the week.
     pub cron: String,
-    /// The time zone in which that is meant.
+    /// Time zone of the schedule.
     pub time_zone: String,
-    /// What becomes of a launch that is due while an earlier one runs.
+    /// Handling of a launch that is due while an earlier task runs.
     pub overlap: Overlap,
-    /// When it is next due; none while it is paused.
+    /// Time of the next launch. `None` while it is paused.
     pub next: Option<Timestamp>,
-    /// When the launch was due that waits until nothing of it runs any more.
+    /// Due time of the launch that waits until none of its tasks runs. `None` if no launch waits.
     pub queued: Option<Timestamp>,
-    /// Its last launch.
+    /// Latest launch.
     pub last: Option<Launch>,
-    /// What it launched and is still PENDING or RUNNING, in order of their guids, at most the first 16.
+    /// Launched tasks that are PENDING or RUNNING, in order of their guids, at most the first 16.
     pub running: Vec<TaskGuid>,
-    /// How many tasks it launched in this life.
+    /// Number of tasks launched in this epoch.
     pub launched: u64,
-    /// How many launches it skipped in this life.
+    /// Number of launches skipped in this epoch.
     pub skipped: u64,
-    /// When it was desired, updated, paused or resumed.
+    /// Time when it was desired, updated, paused or resumed.
     pub since: Timestamp,
-    /// What each task that it launches runs; listed only if asked for.
+    /// Definition of the launched tasks. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
 }

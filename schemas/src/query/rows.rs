@@ -1,5 +1,5 @@
-//! Rows: what lists and shows answer. One definition for the command line, JSON, and whatever else shows them. They
-//! carry the field names of Diego's API, and states as words in capitals.
+//! Rows of lists and shows. The command line, JSON and other front ends share these definitions. Field names
+//! follow Diego's API, and states are words in capitals.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,45 +26,45 @@ use crate::task::Callback;
 use crate::{Indices, Timestamp};
 use crate::{actual, cell, cluster, task};
 
-/// A rollout, as users see it.
+/// A rollout, as shown to users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RolloutRow {
-    /// Counts the rollouts of the process's life, from 1.
+    /// Number of the rollout within the process's epoch, from 1.
     pub number: u32,
-    /// Forward or back.
+    /// Direction of the rollout: forward or back.
     pub kind: rollout::Kind,
     /// `updating`, `paused`, `completed`, `rollback_started`, `rollback_paused` or `rollback_completed`.
     pub status: String,
-    /// Why it stands there; none: nothing to be said.
+    /// Reason for the status. `None` if the status needs no explanation.
     pub reason: Option<String>,
-    /// The definition that every index shall run.
+    /// Definition that every index is moved to.
     pub target: DefinitionId,
-    /// Where a rollback goes.
+    /// Definition that a rollback returns to.
     pub rollback_to: Option<DefinitionId>,
-    /// How many indices were to be replaced.
+    /// Number of indices to replace.
     pub total: u32,
-    /// How many were.
+    /// Number of indices replaced so far.
     pub replaced: u32,
-    /// The indices that are being replaced.
+    /// Indices that are being replaced.
     pub in_replacement: Indices,
-    /// The indices that were given up for now.
+    /// Indices that are given up for now.
     pub stalled: Indices,
-    /// The indices of which an instance failed.
+    /// Indices at which an instance failed.
     pub failed: Indices,
-    /// When it began.
+    /// Start time of the rollout.
     pub started_at: Timestamp,
-    /// Since when it stands where it stands.
+    /// Time when the status was entered.
     pub since: Timestamp,
 }
 
 impl RolloutRow {
-    /// Whether every index runs its target.
+    /// Returns `true` if every index runs the target.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.status.ends_with("completed")
     }
 
-    /// Whether no index takes its turn until somebody resumes it.
+    /// Returns `true` if the rollout starts no further index until it is resumed.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.status.ends_with("paused")
@@ -96,7 +96,7 @@ impl From<&Rollout> for RolloutRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InstanceState {
-    /// To be placed.
+    /// Waiting for placement.
     Unclaimed,
     /// Being started on a cell.
     Claimed,
@@ -107,10 +107,10 @@ pub enum InstanceState {
 }
 
 impl InstanceState {
-    /// Every one of them.
+    /// Every state.
     pub const ALL: [Self; 4] = [Self::Unclaimed, Self::Claimed, Self::Running, Self::Crashed];
 
-    /// As rows say it.
+    /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -139,21 +139,21 @@ impl From<&actual::State> for InstanceState {
     }
 }
 
-/// Which of the two records of a place a row is.
+/// The record of a slot that a row represents. A slot has a second record while its cell evacuates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InstancePresence {
-    /// The instance.
+    /// The ordinary instance.
     Ordinary,
-    /// Its evacuating twin.
+    /// The evacuating instance.
     Evacuating,
 }
 
 impl InstancePresence {
-    /// Every one of them.
+    /// Both presences.
     pub const ALL: [Self; 2] = [Self::Ordinary, Self::Evacuating];
 
-    /// As rows say it.
+    /// Returns the presence as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -173,21 +173,21 @@ impl fmt::Display for InstancePresence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TaskState {
-    /// To be placed.
+    /// Waiting for placement.
     Pending,
     /// Running on a cell.
     Running,
-    /// Done; its owner is to be told.
+    /// Completed, and waiting for its owner to be notified.
     Completed,
     /// Being resolved by its owner.
     Resolving,
 }
 
 impl TaskState {
-    /// Every one of them.
+    /// Every state.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Completed, Self::Resolving];
 
-    /// As rows say it.
+    /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -220,26 +220,27 @@ impl From<&task::State> for TaskState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CellState {
-    /// There, and taking work.
+    /// Available for work.
     Present,
-    /// There, and moving everything away.
+    /// Available, and moving all its work to other cells.
     Evacuating,
-    /// There, and taking no work: its self-test fails.
+    /// Available, but accepting no work because its self-test fails.
     Unhealthy,
-    /// There as far as the log says, but no heartbeat came for a while.
+    /// Present according to the log, but without recent heartbeats.
     Silent,
     /// Gone.
     Absent,
 }
 
-/// A present cell of which nothing was heard for so long is shown as SILENT: two heartbeats are missing.
+/// Time without a heartbeat after which a present cell is shown as SILENT. It corresponds to two missed
+/// heartbeats.
 pub const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 impl CellState {
-    /// Every one of them.
+    /// Every state.
     pub const ALL: [Self; 5] = [Self::Present, Self::Evacuating, Self::Unhealthy, Self::Silent, Self::Absent];
 
-    /// As rows say it.
+    /// Returns the state as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -259,7 +260,8 @@ impl fmt::Display for CellState {
 }
 
 impl CellState {
-    /// The state of a cell that was heard so long ago, as far as who asks knows.
+    /// Returns the state of a cell. `heard` is the age of the last heartbeat that the caller received, if
+    /// any.
     #[must_use]
     pub fn of(cell: &cell::Cell, heard: Option<Duration>) -> Self {
         match (cell.present, cell.evacuating, cell.unhealthy.is_none()) {
@@ -272,7 +274,7 @@ impl CellState {
     }
 }
 
-/// What an evaluation is of.
+/// The target of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvaluationSubject {
@@ -291,61 +293,62 @@ impl fmt::Display for EvaluationSubject {
     }
 }
 
-/// A DesiredLRP, with what became of it. `muster.query.<root>.lrp.list|show`
+/// A DesiredLRP with its current state. `muster.query.<root>.lrp.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LrpRow {
-    /// Its name.
+    /// GUID of the process.
     pub process_guid: ProcessGuid,
-    /// Its domain.
+    /// Domain of the process.
     pub domain: Domain,
-    /// Which life.
+    /// Epoch of this life of the process.
     pub epoch: Epoch,
-    /// Decisions so far.
+    /// Number of decisions so far.
     pub version: u64,
-    /// Where the last of them stands in the log.
+    /// Position of the last decision in the log.
     pub last_decision: Position,
-    /// Whether somebody desires it; if not, what is left of it is being stopped.
+    /// `true` if the process is desired. If `false`, its remaining instances are being stopped.
     pub desired: bool,
-    /// Where its instances run; none: nobody desires it.
+    /// Placement mode: replicated or global. `None` if the process is not desired.
     pub mode: Option<Mode>,
-    /// Desired instances.
+    /// Number of desired instances.
     pub instances: u32,
-    /// How urgent it is; none: nobody desires it.
+    /// Priority. `None` if the process is not desired.
     pub priority: Option<Priority>,
-    /// The indices at which one is desired: those below `instances` or, of a global process, the ordinals of its cells.
+    /// Desired indices: those below `instances` or, for a global process, the ordinals of its cells.
     pub indices: Indices,
-    /// Instances in state RUNNING.
+    /// Number of instances in state RUNNING.
     pub running: u32,
-    /// Instances in state CLAIMED.
+    /// Number of instances in state CLAIMED.
     pub claimed: u32,
-    /// Instances in state UNCLAIMED.
+    /// Number of instances in state UNCLAIMED.
     pub unclaimed: u32,
-    /// Instances in state CRASHED.
+    /// Number of instances in state CRASHED.
     pub crashed: u32,
     /// Routing data.
     pub routes: Routes,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: String,
-    /// The definition that every instance shall run: the active one.
+    /// Active definition: the one that every instance is to run.
     pub definition_id: Option<DefinitionId>,
-    /// The definition that is known to work, if one is.
+    /// Newest definition that is known to work. `None` if there is none.
     pub healthy_definition_id: Option<DefinitionId>,
-    /// Every definition that it has, in the order in which they came.
+    /// Ids of all definitions of the process, in order of their creation.
     pub definition_ids: Vec<DefinitionId>,
-    /// What an instance of each of them takes of a cell.
+    /// Resources that an instance of each definition reserves on a cell.
     pub sizes: BTreeMap<DefinitionId, Resources>,
-    /// The content of each of them; listed only if asked for.
+    /// Content of each definition. Lists contain it only on request.
     pub definitions: BTreeMap<DefinitionId, Definition>,
-    /// How its instances are replaced; listed only if asked for.
+    /// Update, rollback and restart policies. Lists contain them only on request.
     pub policies: Option<Policies>,
-    /// The rollout that is under way, or the last one.
+    /// Rollout in progress, or the latest one.
     pub rollout: Option<RolloutRow>,
-    /// When the last decision on it was made.
+    /// Time of the last decision about the process.
     pub changed_at: Timestamp,
 }
 
 impl LrpRow {
-    /// What is desired; none: nobody desires it any more, or the row was listed without its definition.
+    /// Returns the DesiredLRP. `None` if the process is not desired, or the row was listed without its
+    /// definition.
     #[must_use]
     pub fn to_desired(&self) -> Option<DesiredLrp> {
         let definition_id = self.definition_id.clone()?;
@@ -365,204 +368,205 @@ impl LrpRow {
     }
 }
 
-/// Orders the states of one ActualLRP, as Diego's `ModificationTag` does. A state with the same epoch and a higher index is
-/// newer; another epoch is another life of the process (Updatable LRPs, "Corresponding changes to ActualLRPs").
+/// The order of the states of an ActualLRP, like Diego's `ModificationTag`. Within an epoch, the state with
+/// the higher index is newer. A different epoch is another life of the process (Updatable LRPs,
+/// "Corresponding changes to ActualLRPs").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModificationTag {
-    /// The life of the process. Events name it in `epoch`.
+    /// Epoch of the process. Events carry it in `epoch`.
     pub epoch: Epoch,
-    /// Version of the process by the last decision that changed the instance. It grows with each change, not by one. Events
-    /// name it in `version`.
+    /// Version of the process after the last decision that changed the instance. It increases with each
+    /// change, but not always by one. Events carry it in `version`.
     pub index: u64,
 }
 
 /// An ActualLRP. `muster.query.<root>.instance.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InstanceRow {
-    /// Its process.
+    /// GUID of the process.
     pub process_guid: ProcessGuid,
-    /// Its index.
+    /// Index of the instance.
     pub index: u32,
-    /// Its domain.
+    /// Domain of the process.
     pub domain: Domain,
-    /// Which life of the process.
+    /// Epoch of the process.
     pub epoch: Epoch,
-    /// Which of the records of its place it is.
+    /// Presence of the record: ordinary or evacuating.
     pub presence: InstancePresence,
-    /// Its state.
+    /// State of the instance.
     pub state: InstanceState,
-    /// Its container, if it has one.
+    /// Container of the instance. `None` if it has none.
     pub instance_guid: Option<InstanceGuid>,
-    /// Its cell, if it is on one.
+    /// Cell of the instance. `None` if it is not on a cell.
     pub cell_id: Option<CellId>,
-    /// Whether it was asked to stop.
+    /// `true` if the instance has been asked to stop.
     pub stopping: bool,
-    /// The address of its host; only while it runs.
+    /// Address of the host. Set only while the instance is RUNNING.
     pub address: Option<String>,
-    /// Its ports; only while it runs.
+    /// Port mappings. Set only while the instance is RUNNING.
     pub ports: Vec<PortMapping>,
-    /// How its container is kept apart; only while it runs and its cell doesn't evacuate.
+    /// Isolation of the container. Set only while the instance is RUNNING and its cell does not evacuate.
     pub isolation: Option<Isolation>,
-    /// Why it could not be placed; only while it is UNCLAIMED.
+    /// Reason why placement failed. Set only while the instance is UNCLAIMED.
     pub placement_error: Option<String>,
-    /// Crashes counted.
+    /// Number of counted crashes.
     pub crash_count: u32,
-    /// Why it last crashed.
+    /// Reason for the last crash.
     pub crash_reason: Option<String>,
-    /// The container that crashed last, whose log is there for a while.
+    /// Container that crashed last. Its log is kept for a while.
     pub crashed_in: Option<Instance>,
-    /// When a CRASHED instance is restarted; none: it isn't CRASHED, or it is not restarted.
+    /// Restart time of a CRASHED instance. `None` if it is not CRASHED or will not be restarted.
     pub restart_at: Option<Timestamp>,
-    /// Why a CRASHED instance is not restarted; none: it isn't CRASHED, or it is restarted.
+    /// Reason why a CRASHED instance is not restarted. `None` if it is not CRASHED or will be restarted.
     pub declined: Option<Declined>,
-    /// How many restarts its policy allowed when it last crashed, and how many it counted; none: any number.
+    /// Restarts that the policy allowed and counted at the last crash. `None` if the number is not limited.
     pub attempts: Option<Attempts>,
-    /// The definition that it runs.
+    /// Definition that the instance runs.
     pub definition_id: DefinitionId,
-    /// When its state was entered.
+    /// Time when the state was entered.
     pub since: Timestamp,
-    /// Its modification tag.
+    /// Modification tag of the instance.
     pub modification_tag: ModificationTag,
 }
 
 /// A task. `muster.query.<root>.task.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRow {
-    /// Its name.
+    /// GUID of the task.
     pub task_guid: TaskGuid,
-    /// Its domain.
+    /// Domain of the task.
     pub domain: Domain,
-    /// Which life; also when it was created.
+    /// Epoch of this life of the guid: the time when the task was created.
     pub epoch: Epoch,
-    /// Decisions so far.
+    /// Number of decisions so far.
     pub version: u64,
-    /// Where the last of them stands in the log.
+    /// Position of the last decision in the log.
     pub last_decision: Position,
-    /// Its state.
+    /// State of the task.
     pub state: TaskState,
-    /// The container that runs or ran it.
+    /// Container that runs or ran the task.
     pub instance_guid: Option<InstanceGuid>,
-    /// Its cell.
+    /// Cell of the container.
     pub cell_id: Option<CellId>,
-    /// Whether it failed; only when it is complete.
+    /// `true` if the task failed. Set only once the task has completed.
     pub failed: Option<bool>,
-    /// Why it failed.
+    /// Reason for the failure.
     pub failure_reason: Option<String>,
-    /// The content of its result file; only when it succeeded.
+    /// Content of the result file. Set only if the task succeeded.
     pub result: Option<String>,
-    /// Why it could not be placed yet.
+    /// Reason why placement has failed so far.
     pub placement_error: Option<String>,
-    /// How often its owner was called, and what came of the last call.
+    /// Completion callbacks: the number of attempts and the latest outcome.
     pub callback: Option<Callback>,
-    /// When it first completed.
+    /// Time when the task first completed.
     pub first_completed_at: Option<Timestamp>,
-    /// When its state was entered.
+    /// Time when the state was entered.
     pub since: Timestamp,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: String,
-    /// How urgent it is.
+    /// Priority of the task.
     pub priority: Priority,
-    /// What it runs; listed only if asked for.
+    /// Definition of the task. Lists contain it only on request.
     pub definition: Option<TaskDefinition>,
 }
 
-/// A container of an instance that ended. `muster.query.<root>.instance.ended`
+/// A container of an instance that has ended. `muster.query.<root>.instance.ended`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndedInstanceRow {
-    /// Its process.
+    /// GUID of the process.
     pub process_guid: ProcessGuid,
-    /// Its index.
+    /// Index of the instance.
     pub index: u32,
-    /// Its domain.
+    /// Domain of the process.
     pub domain: Domain,
-    /// Which life of the process it belonged to.
+    /// Epoch of the process that the container belonged to.
     pub epoch: Epoch,
-    /// The definition that it ran.
+    /// Definition that the container ran.
     pub definition_id: DefinitionId,
-    /// The container: its cell keeps its log for a while.
+    /// The container. Its cell keeps its log for a while.
     pub instance_guid: InstanceGuid,
-    /// Its cell.
+    /// Cell of the container.
     pub cell_id: CellId,
-    /// Since when it was RUNNING; none: it never was.
+    /// Time when the instance became RUNNING. `None` if it never did.
     pub started_at: Option<Timestamp>,
-    /// When it ended, as far as the log says.
+    /// End time, according to the log.
     pub ended_at: Timestamp,
-    /// How long it was RUNNING, in milliseconds.
+    /// Duration of the RUNNING state in milliseconds.
     pub duration_ms: Option<u64>,
-    /// How it ended.
+    /// Kind of end: crashed, stopped, evacuated or another.
     pub how: How,
-    /// Why it was asked to stop, if it was.
+    /// Reason why the instance was asked to stop. `None` if it was not.
     pub stop: Option<actual::Ended>,
-    /// Why it crashed, if it did.
+    /// Reason for the crash. `None` if it did not crash.
     pub reason: Option<String>,
-    /// The status that its action exited with, if that is why it crashed.
+    /// Exit status of the action. Set only if the exit caused the crash.
     pub exit_status: Option<i32>,
-    /// Crashes counted, with this one; 0 if it didn't crash.
+    /// Number of counted crashes, including this one. 0 if it did not crash.
     pub crash_count: u32,
-    /// Where the log says that it ended.
+    /// Position of the log entry that recorded the end.
     pub position: Position,
-    /// Which of those that ended there, from 0.
+    /// Number of this row among the containers that ended at `position`, from 0.
     pub nth: u32,
 }
 
-/// A task that completed and is deleted. `muster.query.<root>.task.ended`
+/// A task that has completed and been deleted. `muster.query.<root>.task.ended`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndedTaskRow {
-    /// Its name.
+    /// GUID of the task.
     pub task_guid: TaskGuid,
-    /// Its domain.
+    /// Domain of the task.
     pub domain: Domain,
-    /// Which life; also when it was created.
+    /// Epoch of this life of the guid: the time when the task was created.
     pub epoch: Epoch,
-    /// The container that ran it, if one did.
+    /// Container that ran the task. `None` if it never ran.
     pub instance_guid: Option<InstanceGuid>,
-    /// Its cell.
+    /// Cell of the container.
     pub cell_id: Option<CellId>,
-    /// Whether it failed.
+    /// `true` if the task failed.
     pub failed: bool,
-    /// Why it failed.
+    /// Reason for the failure.
     pub failure_reason: Option<String>,
-    /// The content of its result file, of a long one the beginning; only when it succeeded.
+    /// Content of the result file, truncated if it is long. Set only if the task succeeded.
     pub result: Option<String>,
-    /// How often its owner was called, and what came of the last call.
+    /// Completion callbacks: the number of attempts and the latest outcome.
     pub callback: Option<Callback>,
-    /// Since when it ran; none: it never did.
+    /// Start time. `None` if the task never ran.
     pub started_at: Option<Timestamp>,
-    /// When it first completed.
+    /// Time when the task first completed.
     pub first_completed_at: Timestamp,
-    /// How long it ran, in milliseconds.
+    /// Run time in milliseconds.
     pub duration_ms: Option<u64>,
-    /// When it was deleted.
+    /// Time of deletion.
     pub deleted_at: Timestamp,
-    /// Whether it was resolved; else nobody did in time.
+    /// `true` if the task was resolved. `false` if it was deleted because it was not resolved in time.
     pub resolved: bool,
-    /// Where the log says that it was deleted.
+    /// Position of the log entry that recorded the deletion.
     pub position: Position,
-    /// Which of those that were deleted there, from 0.
+    /// Number of this row among the tasks that were deleted at `position`, from 0.
     pub nth: u32,
 }
 
 /// A domain. `muster.query.<root>.domain.list`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DomainRow {
-    /// Its name.
+    /// Name of the domain.
     pub domain: Domain,
-    /// Whether it is fresh now.
+    /// `true` if the domain is currently fresh.
     pub fresh: bool,
-    /// When it was last refreshed.
+    /// Time of the last refresh.
     pub refreshed_at: Timestamp,
-    /// When it stops being fresh; none: never.
+    /// Time when the domain stops being fresh. `None` if it never does.
     pub expires_at: Option<Timestamp>,
 }
 
 /// Usage and quotas of a domain. `muster.query.<root>.domain.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DomainUseRow {
-    /// Its name.
+    /// Name of the domain.
     pub domain: Domain,
     /// Usage that the quotas limit.
     pub used: Usage,
-    /// Its quotas.
+    /// Quotas of the domain.
     pub quotas: Quotas,
     /// `true` if an operator has set quotas of this domain, `false` if the defaults apply.
     pub limited: bool,
@@ -571,88 +575,89 @@ pub struct DomainUseRow {
 /// A cell. `muster.query.<root>.cell.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CellRow {
-    /// Its name.
+    /// Id of the cell.
     pub cell_id: CellId,
-    /// What is recorded of it.
+    /// Recorded properties of the cell.
     pub presence: cell::Presence,
-    /// Its state.
+    /// State of the cell.
     pub state: CellState,
-    /// Whether an operator wants it evacuated.
+    /// `true` if an operator has requested evacuation.
     pub evacuation_wanted: bool,
-    /// Whether an operator wants no new work on it.
+    /// `true` if an operator has cordoned the cell, so that it gets no new work.
     pub cordoned: bool,
-    /// The index of what global processes run on it.
+    /// Index of the instances of global processes on this cell.
     pub ordinal: Option<u32>,
-    /// Why it is ABSENT, if it is.
+    /// Reason why the cell is ABSENT. `None` in other states.
     pub gone: Option<String>,
-    /// Why its self-test fails, if it does.
+    /// Reason why the self-test fails. `None` if it passes.
     pub unhealthy: Option<String>,
-    /// How long ago its last heartbeat came to the BBS that answers, in milliseconds; none: it heard of none yet.
+    /// Age in milliseconds of the last heartbeat that the answering BBS received. `None` if it has received
+    /// none.
     pub heard_ms_ago: Option<u64>,
-    /// Records that name it, CLAIMED and RUNNING.
+    /// Number of CLAIMED and RUNNING instance records that name the cell.
     pub instances: u32,
-    /// Tasks that run on it.
+    /// Number of tasks that run on the cell.
     pub tasks: u32,
-    /// Memory, disk, containers and ports that these take.
+    /// Memory, disk, containers and ports that these instances and tasks use.
     pub used: Resources,
-    /// Since when its state holds.
+    /// Time when the state was entered.
     pub since: Timestamp,
 }
 
 /// An evaluation. `muster.query.<root>.evaluation.list|show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvaluationRow {
-    /// Its process or task.
+    /// Process or task that is evaluated.
     pub subject: EvaluationSubject,
-    /// Its domain.
+    /// Domain of the process or task.
     pub domain: Domain,
-    /// Where it stands, by the nine names of the document.
+    /// State of the evaluation, one of the nine names of the document.
     pub state: EvaluationState,
     /// The evaluation.
     pub evaluation: Evaluation,
-    /// How much of what it stands for is left.
+    /// Number of placements that are still open.
     pub left: u32,
-    /// Where that stands among all that waits for a cell; only if this evaluation alone is asked for, and something of it
-    /// waits for a cell.
+    /// Position in the auction order. Set only if this evaluation is shown alone and some of its work waits
+    /// for a cell.
     pub turn: Option<Turn>,
 }
 
-/// Where work stands among all that waits for a cell, in the order in which auctions take it.
+/// A position among all work that waits for a cell, in auction order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
-    /// How much has its turn before the first of it.
+    /// Number of waiting items before the first item of the evaluation.
     pub before: u32,
-    /// How much waits in all, with it.
+    /// Total number of waiting items, including those of the evaluation.
     pub waiting: u32,
 }
 
-/// Where an evaluation stands: the stored statuses, and what follows from them, from the time and from who leads (Nomad
-/// evaluation states). One that left the tables is deleted: then only the log has it, and no row shows it.
+/// The state of an evaluation (Nomad evaluation states), derived from its stored status, the time, and the
+/// leader. A deleted evaluation exists only in the log, so no row shows this state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvaluationState {
-    /// It is to be scheduled, and nobody leads who does.
+    /// Waiting for scheduling while no auctioneer leads.
     Pending,
-    /// It is scheduled no sooner than its wait says.
+    /// Delayed until the end of its wait.
     Delayed,
-    /// The leading auctioneer has it, and nothing of it is placed yet.
+    /// Accepted by the leading auctioneer, with nothing placed yet.
     Scheduling,
-    /// Some of it is placed.
+    /// Partly placed.
     Applying,
-    /// It waits for room.
+    /// Waiting for room on a cell.
     Blocked,
-    /// What could be placed is placed.
+    /// Finished: everything that could be placed is placed.
     Complete,
-    /// It was given up.
+    /// Given up.
     Failed,
-    /// It is no longer needed.
+    /// No longer needed.
     Canceled,
-    /// It left the tables: the log alone has it.
+    /// Deleted from the tables. Only the log still holds it.
     Deleted,
 }
 
 impl EvaluationState {
-    /// Where an evaluation stands at a time.
+    /// Returns the state of an evaluation at the time `now`.
     #[must_use]
     pub fn of(evaluation: &Evaluation, now: Timestamp, auctioneer_leads: bool) -> Self {
         match &evaluation.status {
@@ -667,7 +672,7 @@ impl EvaluationState {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the state.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -687,61 +692,62 @@ impl EvaluationState {
 /// The cluster. `muster.query.<root>.cluster.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterRow {
-    /// Its id.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
-    /// Its shards.
+    /// Number of shards.
     pub shards: u16,
     /// The format level.
     pub format: u32,
-    /// Who decides, as the log says; whether it still beats, `services` tells.
+    /// Leading BBS according to the log. `services` shows if it still sends heartbeats.
     pub bbs: Option<cluster::Leader>,
-    /// Who places, as the log says.
+    /// Leading auctioneer according to the log.
     pub auctioneer: Option<cluster::Leader>,
-    /// The BBSs and auctioneers that beat now, as the BBS that answers hears them.
+    /// BBSs and auctioneers whose heartbeats the answering BBS currently receives.
     pub services: Services,
-    /// What is wrong with them.
+    /// Findings about these services.
     pub problems: Vec<Finding>,
-    /// Cells by state.
+    /// Number of cells by state.
     pub cells: BTreeMap<CellState, u32>,
-    /// Zones of present cells.
+    /// Zones of the present cells.
     pub zones: Vec<Zone>,
-    /// Desired processes.
+    /// Number of desired processes.
     pub lrps: u64,
-    /// Instances by state.
+    /// Number of instances by state.
     pub instances: BTreeMap<InstanceState, u64>,
-    /// Tasks by state.
+    /// Number of tasks by state.
     pub tasks: BTreeMap<TaskState, u64>,
-    /// Work that only convergence found.
+    /// Number of times that convergence alone found work to do.
     pub found_by_convergence: u64,
-    /// How often somebody asked of an evaluation what its status doesn't allow, since the BBS that answers started.
+    /// Number of refused evaluation commands that the evaluation's status does not allow, since the answering
+    /// BBS started.
     #[serde(default)]
     pub refused_transitions: u64,
-    /// Whether what is less urgent may be stopped for what waits.
+    /// `true` if less urgent work may be stopped to make room for waiting work.
     #[serde(default)]
     pub preemption: bool,
-    /// Whether what is acknowledged survives a power cut, as far as the BBS can see.
+    /// Durability of acknowledged entries on a power failure, as far as the BBS can determine.
     pub durability: String,
-    /// The malformed entries of the journal.
+    /// Quarantined entries of the journal.
     #[serde(default)]
     pub set_aside: MalformedEntries,
 }
 
-/// The malformed entries of the journal: set aside by everybody, and shown.
+/// Malformed entries of the journal. They are quarantined: every program skips them, and queries show them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MalformedEntries {
-    /// How much of it there is.
+    /// Total number of malformed entries.
     pub count: u64,
-    /// The last of it, the newest last.
+    /// Latest malformed entries, the newest last.
     pub last: Vec<MalformedEntry>,
 }
 
-/// A message of the journal that is no valid entry.
+/// A message of the journal that is not a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MalformedEntry {
-    /// Where they stand.
+    /// Position of the message.
     pub position: Position,
-    /// On which subject.
+    /// Subject of the message.
     pub subject: String,
-    /// Why they are none.
+    /// Reason why it is not a valid entry.
     pub why: String,
 }

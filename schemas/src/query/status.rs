@@ -1,4 +1,4 @@
-//! How the cluster is: who beats, and what isn't as it ought to be.
+//! Health of the cluster: active services, findings, and the overall status.
 
 use std::fmt;
 
@@ -12,47 +12,47 @@ use crate::message::Program;
 use crate::names::ServiceId;
 use crate::subject::Position;
 
-/// A BBS or an auctioneer that beats.
+/// A BBS or an auctioneer that sends heartbeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceRow {
-    /// Its id, another one at each start.
+    /// Id of the service. It changes at each start.
     pub id: ServiceId,
-    /// What it is.
+    /// Role of the service.
     pub role: Role,
-    /// Whether it leads; if not, it stands by.
+    /// `true` if the service leads, `false` if it is a standby.
     pub leads: bool,
-    /// The term that it leads in, or the highest that it knows.
+    /// Term in which the service leads, or the highest term that it knows.
     pub term: u64,
-    /// Which program it is, and where.
+    /// Version, host and process id of the program.
     pub program: Program,
-    /// Up to where it had folded the log when it beat last.
+    /// Position up to which the service had folded the log at its last heartbeat.
     pub position: Position,
-    /// How many entries behind the newest position known it was then.
+    /// Number of entries between that position and the newest known position at that time.
     pub lag: u64,
-    /// How long ago it beat last, in milliseconds.
+    /// Age of the last heartbeat in milliseconds.
     pub beat_ms_ago: u64,
-    /// Trouble with appending to the log, of a BBS that has any.
+    /// Append trouble of a BBS. `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append_trouble: Option<AppendTrouble>,
 }
 
-/// Trouble of a BBS with appending to the log.
+/// A problem of a BBS with appending to the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppendTrouble {
-    /// When it began.
+    /// Time when the problem began.
     pub since: Timestamp,
-    /// `true` if appends fail, so that commands are refused; `false` if they take long.
+    /// `true` if appends fail, so that commands are refused. `false` if appends are slow.
     pub fails: bool,
-    /// The reason, in the words of the server where it gave one.
+    /// Reason, in the server's words if it reported one.
     pub reason: String,
 }
 
-/// State of the stream that holds the log, as the BBS that answers read it last.
+/// State of the stream that holds the log, as last read by the BBS that answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogRow {
     /// Number of servers that should hold every entry.
     pub replicas: u32,
-    /// Number of servers that do.
+    /// Number of servers that hold every entry.
     pub replicas_in_sync: u32,
     /// Names of the servers that do not have every entry.
     pub behind: Vec<String>,
@@ -60,65 +60,68 @@ pub struct LogRow {
     pub entries: u64,
     /// Size of the entries in bytes.
     pub bytes: u64,
-    /// Maximum size of the stream in bytes; none if it has no limit.
+    /// Maximum size of the stream in bytes. `None` if it has no limit.
     pub max_bytes: Option<u64>,
-    /// Reason for which entries cannot be read, in the words of the server where it gave one; none while they can be read.
+    /// Reason why entries cannot be read, in the server's words if it reported one. `None` while they can be
+    /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// Reasons for which servers may destroy the stream as it is configured.
+    /// Reasons why servers may destroy the stream with its current configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hazards: Vec<String>,
 }
 
-/// The BBSs and auctioneers that beat now, as the BBS that answers hears them.
+/// BBSs and auctioneers whose heartbeats the answering BBS currently receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Services {
-    /// Those that beat, BBSs first, of each role who leads first.
+    /// Services that send heartbeats: BBSs first, and the leader of each role first.
     pub rows: Vec<ServiceRow>,
-    /// Whether the BBS that answers has listened for long enough to have heard everybody. Until it has, nobody is called
-    /// missing.
+    /// `true` if the answering BBS has listened long enough to have received every heartbeat. Until then no
+    /// service is reported as missing.
     pub complete: bool,
     /// Clocks of the cluster.
     #[serde(default)]
     pub clocks: ClocksRow,
 }
 
-/// Clocks of the cluster, as the BBS that answers compares them: those of the NATS server, of BBSs and auctioneers, and of cells.
+/// Clocks of the cluster, as compared by the BBS that answers: those of the NATS server, of BBSs and
+/// auctioneers, and of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClocksRow {
     /// Number of clocks that are compared.
     pub compared: u32,
-    /// Milliseconds by which the clock of the BBS that answers is ahead of the median; negative if it is behind.
+    /// Milliseconds by which the clock of the answering BBS is ahead of the median. Negative if it is behind.
     pub ahead_ms: i64,
     /// Clocks that differ from the median by more than 5 s, at most 10 of them.
     pub off: Vec<ClockOff>,
-    /// Milliseconds by which the latest decision in the log is ahead of the clocks, if those are more than 5 s; else 0.
+    /// Milliseconds by which the latest decision in the log is ahead of the clocks. 0 if it is not ahead by
+    /// more than 5 s.
     pub log_ahead_ms: u64,
 }
 
 /// A clock that differs from the median.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockOff {
-    /// Its owner: `BBS b1`, `cell c1`, `the NATS server`.
+    /// Owner of the clock: `BBS b1`, `cell c1`, `the NATS server`.
     pub of: String,
-    /// Milliseconds by which it is ahead; negative if it is behind.
+    /// Milliseconds by which the clock is ahead. Negative if it is behind.
     pub ahead_ms: i64,
 }
 
-/// How the cluster is.
+/// Overall health of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Health {
-    /// Everything is as it ought to be.
+    /// No problems.
     Healthy,
-    /// It works, but something isn't as it ought to be.
+    /// Working, but with problems.
     Degraded,
-    /// Nothing is decided or placed.
+    /// No decisions or no placements are made.
     Unhealthy,
 }
 
 impl Health {
-    /// As rows say it.
+    /// Returns the health as shown in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -135,51 +138,51 @@ impl fmt::Display for Health {
     }
 }
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Severity {
-    /// Worth knowing, and no fault.
+    /// Worth knowing, but not a fault.
     Note,
-    /// Something isn't as it ought to be.
+    /// A problem.
     Degraded,
-    /// Nothing is decided or placed.
+    /// No decisions or no placements are made.
     Unhealthy,
 }
 
-/// What can be found. The word never changes its meaning.
+/// Code of a finding. Codes never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FindingCode {
-    /// The log takes no entries: commands are refused.
+    /// Appends to the log fail, so commands are refused.
     AppendsFail,
-    /// Appends to the log take long.
+    /// Appends to the log are slow.
     AppendsSlow,
-    /// Entries of the log cannot be read: services do not learn of new ones.
+    /// Entries of the log cannot be read, so services do not receive new ones.
     LogUnreadable,
-    /// Servers may destroy the log as its stream is configured.
+    /// Servers may destroy the log with the current configuration of its stream.
     LogHazard,
     /// A replica of the log is offline or does not have every entry.
     ReplicasBehind,
-    /// The log is near the limit of its stream. At the limit no command is taken.
+    /// The log is near the limit of its stream. At the limit no command is accepted.
     LogNearlyFull,
-    /// No BBS that beats leads: commands are not taken.
+    /// No active BBS leads, so commands are not accepted.
     NoBbsLeads,
-    /// No auctioneer beats: nothing is placed.
+    /// No auctioneer is active, so nothing is placed.
     NoAuctioneer,
-    /// Auctioneers beat, and none leads: nothing is placed.
+    /// Auctioneers are active but none leads, so nothing is placed.
     NoAuctioneerLeads,
     /// A BBS or an auctioneer is far behind the log.
     ServiceBehind,
-    /// BBSs and auctioneers of several versions run.
+    /// BBSs and auctioneers of different versions run.
     VersionsDiffer,
     /// A clock differs from the median of all clocks by more than 5 s.
     ClockOff,
-    /// The log holds decisions of a time that is still to come.
+    /// The log holds decisions with times in the future.
     LogAhead,
-    /// Instances are wanted or tasks wait, and no cell takes work.
+    /// Instances or tasks wait, and no cell accepts work.
     NoCell,
-    /// A cell was not heard for a while.
+    /// A cell has sent no recent heartbeat.
     CellSilent,
     /// A cell is lost.
     CellLost,
@@ -187,24 +190,24 @@ pub enum FindingCode {
     CellUnhealthy,
     /// A cell is being evacuated.
     CellEvacuating,
-    /// Instances crashed, and wait or are given up.
+    /// Instances crashed and wait for a restart, or are given up.
     InstancesCrashed,
-    /// No cell takes instances that are wanted.
+    /// No cell accepts some of the desired instances.
     InstancesUnplaced,
-    /// Instances have waited for placement for minutes, for whatever reason.
+    /// Instances have waited for placement for minutes, for any reason.
     InstancesWaiting,
-    /// No cell takes tasks that wait.
+    /// No cell accepts some of the waiting tasks.
     TasksUnplaced,
-    /// Monitors of instances that start fail.
+    /// Monitors of starting instances fail.
     MonitorsFail,
-    /// Owners of completed tasks could not be called and are called again.
+    /// Completion callbacks failed and are retried.
     CallbacksRepeated,
-    /// The journal holds what is no entry.
+    /// The journal holds messages that are not valid entries.
     MalformedEntries,
 }
 
 impl FindingCode {
-    /// How bad it is.
+    /// Returns the severity of the code.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
@@ -235,63 +238,63 @@ impl FindingCode {
     }
 }
 
-/// Something that isn't as it ought to be, or is worth knowing.
+/// A problem, or something worth knowing, about the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What it is.
+    /// Code of the finding.
     pub code: FindingCode,
-    /// The same for people.
+    /// Human-readable message.
     pub message: String,
 }
 
 impl Finding {
-    /// Something that was found.
+    /// Creates a finding with the severity of its code.
     #[must_use]
     pub fn new(code: FindingCode, message: impl Into<String>) -> Self {
         Self { severity: code.severity(), code, message: message.into() }
     }
 }
 
-/// How the cluster is. `muster.query.<root>.cluster.status`
+/// The status of the cluster. `muster.query.<root>.cluster.status`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusRow {
-    /// All in one word: as bad as the worst finding.
+    /// Overall health, as bad as the worst finding.
     pub health: Health,
-    /// What was found, the worst first.
+    /// Findings, the worst first.
     pub findings: Vec<Finding>,
     /// The cluster.
     pub cluster: ClusterRow,
-    /// Instances that are desired.
+    /// Number of desired instances.
     pub instances_wanted: u64,
-    /// Instances that no cell takes.
+    /// Number of instances that no cell accepts.
     pub instances_unplaced: u64,
-    /// Tasks that no cell takes.
+    /// Number of tasks that no cell accepts.
     pub tasks_unplaced: u64,
-    /// Evaluations that wait for room.
+    /// Number of evaluations that wait for room.
     pub evaluations_blocked: u64,
-    /// Completed tasks whose owners are called again.
+    /// Number of completed tasks whose callbacks are retried.
     pub callbacks_repeated: u64,
-    /// The worst instances: crashed ones and unplaced ones.
+    /// The worst instances: crashed and unplaced ones.
     pub worst: Vec<InstanceRow>,
-    /// Instances that are being started, `PROCESS/INDEX`, the oldest first: whose monitors may be asked about.
+    /// Starting instances as `PROCESS/INDEX`, the oldest first. Clients may query their monitors.
     pub starting: Vec<String>,
     /// Cells that are not PRESENT.
     pub cells: Vec<CellRow>,
-    /// The stream that holds the log; none if it is not a stream, or its server has not answered yet.
+    /// Stream that holds the log. `None` if the log is not a stream, or if its server has not answered yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogRow>,
 }
 
 impl StatusRow {
-    /// Takes note of something that was found; the whole is at least as bad.
+    /// Adds a finding and updates the overall health.
     pub fn find(&mut self, finding: Finding) {
         self.findings.push(finding);
         self.judge();
     }
 
-    /// Puts the worst first, and says how the whole is.
+    /// Sorts the findings, the worst first, and derives the overall health.
     pub fn judge(&mut self) {
         self.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)));
         self.health = match self.findings.first().map(|worst| worst.severity) {

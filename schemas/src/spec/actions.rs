@@ -1,5 +1,5 @@
-//! Action trees and environments in specs. Depth and size are bounded while the tree is read, so no tree, however
-//! deep, makes anything recurse without end.
+//! Parses action trees and environments of specs. Depth and size are checked during parsing, so even a very
+//! deep tree cannot cause unbounded recursion.
 
 use data_encoding::BASE64;
 
@@ -10,14 +10,14 @@ use crate::action::{
 use crate::fields::{Field, Fields, nearest};
 use crate::limits::{self, ACTION_DEPTH, ACTION_NODES};
 
-/// The words that begin an action.
+/// Names of the actions.
 const KINDS: [&str; 9] =
     ["run", "timeout", "try", "parallel", "serial", "codependent", "emit_progress", "download", "upload"];
 
-/// What Diego's actions have and Muster doesn't honour.
+/// Fields of Diego's actions that Muster does not support.
 const NOT_HONOURED: &[(&str, &str)] = &[("volume_mounted_files", "no files are mounted into a container")];
 
-/// Reads an action tree.
+/// Parses an action tree.
 pub(super) fn take(root: Field<'_>) -> Option<Action> {
     let (path, problems) = (root.path.clone(), root.problems);
     let mut nodes = 0;
@@ -29,16 +29,17 @@ pub(super) fn take(root: Field<'_>) -> Option<Action> {
     action
 }
 
-/// Where in a tree an action is read.
+/// Position of an action in a tree.
 #[derive(Clone, Copy)]
 struct Within<'a> {
-    /// How many levels are left, with this one.
+    /// Number of levels left, including this one.
     depth: usize,
-    /// What the lines of what says nothing else are told as.
+    /// Log source inherited by actions that set none.
     source: &'a str,
 }
 
-/// A `log_source` stands for all below it that names none, as in Diego, and is kept where lines are written.
+/// Parses an action and its children. As in Diego, a `log_source` applies to all actions below it that set
+/// none. It is stored in the actions that write log lines.
 fn take_node(field: Field<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Action> {
     *nodes += 1;
     if *nodes > ACTION_NODES {
@@ -72,7 +73,7 @@ fn take_node(field: Field<'_>, within: Within<'_>, nodes: &mut usize) -> Option<
     own.and(action)
 }
 
-/// A text that something is told as.
+/// Parses a label of log lines or metrics.
 pub(super) fn take_label(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let label = field.text(limits::LABEL_BYTES)?;
@@ -82,7 +83,7 @@ pub(super) fn take_label(field: Field<'_>) -> Option<String> {
     Some(label)
 }
 
-/// The one word of an action, and what stands behind it.
+/// Splits an action into its kind and its body.
 fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     let (path, problems) = (field.path.clone(), field.problems);
     let mut entries = field.object()?.into_entries();
@@ -134,7 +135,7 @@ fn take_progress(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize)
 
 fn take_limits(field: Field<'_>) -> Option<ResourceLimits> {
     let mut fields = field.object()?;
-    // Nothing is 0 in Diego's own messages.
+    // 0 means no limit in Diego's messages.
     let nofile = fields.or("nofile", 0, |field| field.number(0..=limits::NOFILE));
     fields.finish(&[("nproc", "the processes of a container are limited by its cell, all together")]);
     Some(ResourceLimits { nofile: nofile.filter(|most| *most > 0) })
@@ -161,7 +162,7 @@ fn take_run(fields: &mut Fields<'_>, source: &str) -> Option<Run> {
     })
 }
 
-/// Reads what program is to be run.
+/// Parses the path of a program.
 pub(super) fn take_program(field: Field<'_>) -> Option<String> {
     if field.value.as_str().is_some_and(str::is_empty) {
         return field.bad("must name a program");
@@ -169,7 +170,7 @@ pub(super) fn take_program(field: Field<'_>) -> Option<String> {
     field.text(limits::PATH_BYTES)
 }
 
-/// Reads an environment: a list of `{name, value}`, or an object of names and values.
+/// Parses an environment: a list of `{name, value}`, or an object that maps names to values.
 pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
     let (path, problems) = (field.path.clone(), field.problems);
     if field.value.is_object() {
@@ -178,7 +179,7 @@ pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
             |(name, value): (String, _)| Some(Variable { name: name.into(), value: take_secret(value)? });
         let variables: Vec<Option<Variable>> = entries.into_iter().map(variable).collect();
         let variables: Vec<Variable> = variables.into_iter().collect::<Option<_>>()?;
-        // The members of an object have no numbers to name them by.
+        // Members of an object have no index, so the problem is reported at the path of the object.
         for (_, problem) in variable_faults(&variables, &path) {
             problems.note(&path, problem);
         }
@@ -208,7 +209,8 @@ fn take_secret(field: Field<'_>) -> Option<Secret> {
     take_value(field, |field| field.text(limits::ENVIRONMENT_BYTES))
 }
 
-/// Reads a value that may be secret: text, `{"secret": ..}` with text, or `{"sealed": {"key": .., "data": ..}}`.
+/// Parses a value that may be secret: text, `{"secret": ..}` with text, or `{"sealed": {"key": .., "data":
+/// ..}}`.
 pub(super) fn take_value(
     field: Field<'_>,
     take_text: impl FnOnce(Field<'_>) -> Option<String>,

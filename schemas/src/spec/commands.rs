@@ -1,4 +1,4 @@
-//! A client's commands, as they stand on `muster.client.<domain>.<client>.<noun>.<verb>`.
+//! Commands of clients, as sent on `muster.client.<domain>.<client>.<noun>.<verb>`.
 
 use std::sync::Arc;
 
@@ -25,152 +25,98 @@ use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::subject::Position;
 
-/// What a client asks.
+/// A command of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCommand {
-    /// `lrp.desire`: a process shall run.
+    /// `lrp.desire`: desires a process.
     LrpDesire(Box<DesiredLrp>),
-    /// `lrp.update`: its scale, priority, routes, annotation, policies or definition change.
+    /// `lrp.update`: changes the scale, priority, routes, annotation, policies or definition of a process.
     LrpUpdate {
-        /// Which process.
         process_guid: ProcessGuid,
-        /// What changes and restarts nothing.
+        /// Changes that do not restart instances.
         update: DesiredLrpUpdate,
-        /// The definition that every instance shall run, and its id.
+        /// New active definition and its id.
         definition: Option<(DefinitionId, Arc<Definition>)>,
     },
-    /// `lrp.activate`: every instance shall run a definition that the process has.
-    LrpActivate {
-        /// Which process.
-        process_guid: ProcessGuid,
-        /// Which definition.
-        definition_id: DefinitionId,
-    },
-    /// `lrp.restart`: every instance is replaced by one that runs the same.
-    LrpRestart {
-        /// Which process.
-        process_guid: ProcessGuid,
-        /// What for.
-        purpose: Purpose,
-    },
-    /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: its rollout is steered.
-    LrpSteer {
-        /// Which process.
-        process_guid: ProcessGuid,
-        /// How.
-        steer: Steer,
-    },
-    /// `lrp.remove`: it is no longer desired.
-    LrpRemove {
-        /// Which process.
-        process_guid: ProcessGuid,
-    },
-    /// `lrp.retire`: one instance is stopped; if it is still desired it starts again.
+    /// `lrp.activate`: moves every instance to a definition that the process already has.
+    LrpActivate { process_guid: ProcessGuid, definition_id: DefinitionId },
+    /// `lrp.restart`: replaces every instance by one with the same definition content.
+    LrpRestart { process_guid: ProcessGuid, purpose: Purpose },
+    /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: controls the rollout of a process.
+    LrpSteer { process_guid: ProcessGuid, steer: Steer },
+    /// `lrp.remove`: removes a desired process.
+    LrpRemove { process_guid: ProcessGuid },
+    /// `lrp.retire`: stops one instance. If the index is still desired, a new instance starts.
     LrpRetire {
-        /// Which process.
         process_guid: ProcessGuid,
-        /// Which of its instances.
         index: u32,
-        /// Of which definition; none: of the active one, if there are several at the index.
+        /// Definition of the instance. `None` for the active one, if the index has several.
         definition_id: Option<DefinitionId>,
     },
-    /// `lrp.retry`: one of its evaluations is tried again now.
-    LrpRetry {
-        /// Which process.
-        process_guid: ProcessGuid,
-        /// Which of its evaluations.
-        evaluation: EvaluationId,
-    },
-    /// `instance.exec`: a program is run in the container of an instance.
+    /// `lrp.retry`: retries an evaluation of a process immediately.
+    LrpRetry { process_guid: ProcessGuid, evaluation: EvaluationId },
+    /// `instance.exec`: runs a program in the container of an instance.
     InstanceExec {
-        /// Of which process.
         process_guid: ProcessGuid,
-        /// Which of its instances.
         index: u32,
-        /// Of which definition; none: of the active one, if there are several at the index.
+        /// Definition of the instance. `None` for the active one, if the index has several.
         definition_id: Option<DefinitionId>,
-        /// What is run.
         exec: Exec,
     },
-    /// `task.desire`: a task shall run once.
+    /// `task.desire`: runs a task once.
     TaskDesire(Box<DesiredTask>),
-    /// `task.cancel`: it shall not run any more.
-    TaskCancel {
-        /// Which task.
-        task_guid: TaskGuid,
-    },
-    /// `task.resolve`: its outcome was taken note of, and it may go.
-    TaskResolve {
-        /// Which task.
-        task_guid: TaskGuid,
-    },
-    /// `task.retry`: one of its evaluations is tried again now.
-    TaskRetry {
-        /// Which task.
-        task_guid: TaskGuid,
-        /// Which of its evaluations.
-        evaluation: EvaluationId,
-    },
-    /// `periodic.desire`: a task shall be launched again and again.
+    /// `task.cancel`: cancels a task.
+    TaskCancel { task_guid: TaskGuid },
+    /// `task.resolve`: acknowledges the outcome of a task, so that it can be deleted.
+    TaskResolve { task_guid: TaskGuid },
+    /// `task.retry`: retries an evaluation of a task immediately.
+    TaskRetry { task_guid: TaskGuid, evaluation: EvaluationId },
+    /// `periodic.desire`: creates a periodic task.
     PeriodicDesire(Box<DesiredPeriodic>),
-    /// `periodic.update`: it shall be like this from now on.
+    /// `periodic.update`: replaces the spec of a periodic task.
     PeriodicUpdate(Box<DesiredPeriodic>),
-    /// `periodic.pause`, `.resume`, `.launch`, `.remove`.
-    PeriodicAsk {
-        /// Which periodic task.
-        periodic_guid: PeriodicGuid,
-        /// What is asked of it.
-        ask: PeriodicAsk,
-    },
-    /// `parameterised.desire`: tasks shall be dispatched of it.
+    /// `periodic.pause`, `.resume`, `.launch`, `.remove`: acts on a periodic task.
+    PeriodicAsk { periodic_guid: PeriodicGuid, ask: PeriodicAsk },
+    /// `parameterised.desire`: creates a parameterised task.
     ParameterisedDesire(Box<DesiredParameterised>),
-    /// `parameterised.update`: it shall be like this from the next dispatch on.
+    /// `parameterised.update`: replaces the spec of a parameterised task, starting with the next dispatch.
     ParameterisedUpdate(Box<DesiredParameterised>),
-    /// `parameterised.dispatch`: a task of it shall run once.
-    ParameterisedDispatch {
-        /// Which parameterised task.
-        parameterised_guid: ParameterisedGuid,
-        /// With what.
-        dispatch: Box<Dispatch>,
-    },
-    /// `parameterised.withdraw`: a dispatch that waits shall become no task.
+    /// `parameterised.dispatch`: runs a task of a parameterised task once.
+    ParameterisedDispatch { parameterised_guid: ParameterisedGuid, dispatch: Box<Dispatch> },
+    /// `parameterised.withdraw`: withdraws a waiting dispatch, so that it never becomes a task.
     ParameterisedWithdraw {
-        /// Which parameterised task.
         parameterised_guid: ParameterisedGuid,
-        /// The number of the dispatch.
+        /// Number of the dispatch.
         number: u64,
     },
-    /// `parameterised.remove`: it is no longer desired. What was launched runs on, what waits is withdrawn.
-    ParameterisedRemove {
-        /// Which parameterised task.
-        parameterised_guid: ParameterisedGuid,
-    },
-    /// `domain.upsert`: what is desired in the domain is up to date.
+    /// `parameterised.remove`: removes a parameterised task. Launched tasks continue, and waiting dispatches
+    /// are withdrawn.
+    ParameterisedRemove { parameterised_guid: ParameterisedGuid },
+    /// `domain.upsert`: marks a domain as fresh.
     DomainUpsert {
-        /// Which domain.
         domain: Domain,
-        /// For how long, in milliseconds; none: for ever.
+        /// Duration in milliseconds. `None` if the domain stays fresh forever.
         ttl_ms: Option<u64>,
     },
 }
 
-/// What can be asked of a periodic task beside what it shall be like.
+/// An action on a periodic task that does not change its spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeriodicAsk {
-    /// It shall launch nothing until it is resumed.
+    /// Pauses launches until the task is resumed.
     Pause,
-    /// It shall launch again, from the next time that is due.
+    /// Resumes launches, starting with the next due time.
     Resume,
-    /// It shall launch a task now, whatever its schedule says.
+    /// Launches a task now, regardless of the schedule.
     Launch,
-    /// It is no longer desired. What it launched runs on.
+    /// Removes the periodic task. Launched tasks continue.
     Remove,
 }
 
-/// How a command's body is read.
+/// A parser for the body of a command.
 pub(super) type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
-/// The commands by noun and verb.
+/// The parsers by noun and verb.
 const COMMANDS: [(&str, Read); 27] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
@@ -201,10 +147,11 @@ const COMMANDS: [(&str, Read); 27] = [
     ("domain.upsert", take_domain_upsert),
 ];
 
-/// Reads a client's message: `{"envelope": {..}, "body": {..}}`, the envelope and each part of it may be left out.
+/// Parses a client's message: `{"envelope": {..}, "body": {..}}`. The envelope and each of its fields are
+/// optional.
 ///
 /// # Errors
-/// `InvalidRequest` with every bad field; `Forbidden` if the body speaks of another domain than the subject.
+/// `InvalidRequest` with every bad field. `Forbidden` if the body names another domain than the subject.
 pub fn client_command(
     noun: &str,
     verb: &str,
@@ -269,7 +216,7 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     })
 }
 
-/// `00-<32 hex digits>-<16>-<2>`; a later version may have more behind that.
+/// Parses a trace parent, `00-<32 hex digits>-<16>-<2>`. Later versions may append further parts.
 fn take_traceparent(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let text = field.text(limits::TRACE_BYTES)?;
@@ -328,7 +275,7 @@ fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
     Some(ClientCommand::LrpRetire { process_guid, index, definition_id })
 }
 
-/// An instance, as commands name it: its process, its index and, if that is said, its definition.
+/// Parses the reference to an instance: its process, its index and optionally its definition.
 pub(super) fn take_instance(fields: &mut Fields<'_>) -> Option<(ProcessGuid, u32, Option<DefinitionId>)> {
     let process_guid = fields.must("process_guid", Field::name);
     let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
@@ -413,7 +360,7 @@ fn take_domain_upsert(body: Field<'_>) -> Option<ClientCommand> {
     Some(ClientCommand::DomainUpsert { domain, ttl_ms })
 }
 
-/// A body that has nothing but a name.
+/// Parses a body whose only field is a guid.
 fn take_name_alone<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: &'static str) -> Option<T> {
     let mut fields = body.object()?;
     let name = fields.must(field, Field::name);
@@ -422,7 +369,7 @@ fn take_name_alone<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: 
 }
 
 impl ClientCommand {
-    /// What it asks for.
+    /// Returns the verb of the command.
     #[must_use]
     pub const fn verb(&self) -> ClientVerb {
         match self {
@@ -456,19 +403,21 @@ impl ClientCommand {
         }
     }
 
-    /// Its noun and verb, as they stand in the subject.
+    /// Returns the noun and the verb, as in the subject.
     #[must_use]
     pub const fn noun_and_verb(&self) -> (&'static str, &'static str) {
         self.verb().noun_and_verb()
     }
 
-    /// What it asks, for whoever has to tell it from another command with the same request id.
+    /// Returns a digest of the command. It distinguishes the command from another one with the same request
+    /// id.
     #[must_use]
     pub fn digest(&self) -> String {
         crate::request::digest(self.noun_and_verb(), &self.body().to_string())
     }
 
-    /// The domain that its body names. Where it names none, that of the record counts.
+    /// Returns the domain that the body names. `None` if the body names no domain, in which case the domain
+    /// of the record applies.
     #[must_use]
     pub const fn domain(&self) -> Option<&Domain> {
         match self {
@@ -495,7 +444,7 @@ impl ClientCommand {
         }
     }
 
-    /// Its body, as [`client_command`] reads it.
+    /// Returns the body as JSON that [`client_command`] can parse.
     #[must_use]
     pub fn body(&self) -> Value {
         let named = |name: &str, text: &str| with(Value::Object(Map::new()), name, text.into());
@@ -564,7 +513,7 @@ impl ClientCommand {
     }
 }
 
-/// It, as [`take_instance`] reads it.
+/// Converts the reference to an instance to JSON that [`take_instance`] can parse.
 fn instance_to_json(process_guid: &ProcessGuid, index: u32, definition_id: Option<&DefinitionId>) -> Value {
     let body = with(Value::Object(Map::new()), "process_guid", process_guid.as_str().into());
     let body = with(body, "index", index.into());

@@ -1,4 +1,4 @@
-//! A program that is to be run in the container of an instance, as clients write it.
+//! Parses requests to run a program in the container of an instance.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::exec::{Exec, Terminal, TerminalSize};
 use crate::fields::Field;
 use crate::limits;
 
-/// Signs in a line of a terminal, and lines on it, at the most.
+/// Maximum number of columns and of rows of a terminal.
 const TERMINAL_SIGNS: u32 = 10_000;
 
 pub(super) fn take(body: Field<'_>) -> Option<ClientCommand> {
@@ -45,7 +45,7 @@ fn take_exec(field: Field<'_>) -> Option<Exec> {
     Some(exec)
 }
 
-/// Text as a program may get it.
+/// Parses text without NUL, which can be passed to a program.
 fn take_text(field: Field<'_>, bytes: usize) -> Option<String> {
     without_nul(field)?.text(bytes)
 }
@@ -77,7 +77,7 @@ fn take_terminal(field: Field<'_>) -> Option<Terminal> {
     Some(Terminal { kind: kind?, size: size? })
 }
 
-/// It, as [`take`] reads it.
+/// Adds the program to a body, as JSON that [`take`] can parse.
 pub(super) fn with_exec(body: Value, exec: &Exec) -> Value {
     with(body, "exec", serde_json::to_value(exec).expect("it is JSON"))
 }

@@ -1,5 +1,5 @@
-//! Specs of parameterised tasks: what a task has, what a dispatch may and must bring, and how many run at once; and what
-//! is dispatched.
+//! Specs of parameterised tasks and of their dispatches. A spec contains a task definition, the rules for
+//! payloads and parameters, and the concurrency limit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const PAYLOAD_RULES: [(&str, PayloadRule); 3] = [
 
 const OVERFLOWS: [(&str, Overflow); 2] = [("queued", Overflow::Queued), ("refused", Overflow::Refused)];
 
-/// A parameterised task as [`take`] reads it.
+/// Converts a parameterised task to JSON that [`take`] can parse.
 pub(super) fn to_json(desired: &DesiredParameterised) -> Value {
     let mut value = compact(json!({
         "parameterised_guid": desired.parameterised_guid,
@@ -93,7 +93,7 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredParameter
     Some(desired)
 }
 
-/// Names of parameters.
+/// Parses names of parameters.
 fn take_names(field: Field<'_>) -> Option<BTreeSet<String>> {
     let mut set = BTreeSet::new();
     field.each(limits::PARAMETERS, |field| {
@@ -109,7 +109,8 @@ fn take_names(field: Field<'_>) -> Option<BTreeSet<String>> {
     Some(set)
 }
 
-/// What is wrong with the name of a parameter: it becomes part of the name of a variable, which every shell can read.
+/// Returns the problem with a parameter name, if any. The name becomes part of the name of a variable, which
+/// every shell must be able to read.
 fn name_fault(name: &str) -> Option<String> {
     let legal =
         |at: usize, byte: u8| byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit());
@@ -124,7 +125,7 @@ fn name_fault(name: &str) -> Option<String> {
     })
 }
 
-/// What is dispatched, without the name of what it is dispatched of.
+/// Parses a dispatch. The guid of the parameterised task is parsed separately.
 pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
     let payload = fields.may("payload", take_payload);
     let parameters = fields.or("parameters", vec![], take_parameters);
@@ -133,11 +134,12 @@ pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
     Some(Dispatch { payload: payload?, parameters: parameters?, key: key?, priority: priority? })
 }
 
-/// Why what is dispatched is never sealed.
+/// Problem text for a secret in a dispatch. Dispatched values are never sealed.
 const NO_SECRETS: &str =
     "can't be a secret: name what is secret in the environment of the parameterised task";
 
-/// Bytes in base64. They are kept as the one text that stands for them: the same bytes are the same payload.
+/// Parses a payload in base64. The base64 text is kept as it is: it is canonical, so equal bytes make an
+/// equal payload.
 fn take_payload(field: Field<'_>) -> Option<Secret> {
     let (path, problems) = (field.path.clone(), field.problems);
     if field.value.is_object() {
@@ -182,18 +184,18 @@ fn take_parameters(field: Field<'_>) -> Option<Vec<Variable>> {
     Some(parameters)
 }
 
-/// What is dispatched as [`take_dispatch`] reads it.
+/// Converts a dispatch to JSON that [`take_dispatch`] can parse.
 pub(super) fn dispatch_to_json(dispatch: &Dispatch) -> Value {
     let value = compact(json!({
         "parameters": dispatch.parameters,
         "key": dispatch.key,
         "priority": dispatch.priority,
     }));
-    // An empty payload is one.
+    // Added after empty fields are removed, because an empty payload differs from an absent one.
     dispatch.payload.as_ref().map_or(value.clone(), |payload| with(value, "payload", json!(payload)))
 }
 
-/// A payload as a dispatch gives it.
+/// Encodes a payload in the form that a dispatch contains.
 #[must_use]
 pub fn payload(bytes: &[u8]) -> Secret {
     Secret::Plain(BASE64.encode(bytes).into())

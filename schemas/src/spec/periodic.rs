@@ -1,4 +1,4 @@
-//! Specs of periodic tasks: what a task has, when it is due, and what becomes of it while an earlier one runs.
+//! Specs of periodic tasks: a task definition, a schedule, and the handling of overlapping runs.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::limits;
 use crate::names::{BadName, LAUNCH_MARK, PeriodicGuid, TaskGuid};
 use crate::schedule::{BadSchedule, Schedule};
 
-/// The zone of a schedule that names none.
+/// Default time zone of schedules.
 const USUAL_ZONE: &str = "UTC";
 
 const OVERLAPS: [(&str, Overlap); 3] =
     [("allowed", Overlap::Allowed), ("skipped", Overlap::Skipped), ("queued", Overlap::Queued)];
 
-/// A periodic task as [`take`] reads it.
+/// Converts a periodic task to JSON that [`take`] can parse.
 pub(super) fn to_json(periodic: &DesiredPeriodic) -> Value {
     let mut value = compact(json!({
         "periodic_guid": periodic.periodic_guid,
@@ -64,7 +64,8 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredPeriodic>
     Some(periodic)
 }
 
-/// The guid of what launches tasks: they are named after it, and after nothing else.
+/// Parses the guid of a periodic or parameterised task. Launched tasks are named after it, so it must not
+/// contain the launch mark.
 pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
     field: Field<'_>,
     most: usize,
@@ -85,7 +86,7 @@ pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
     Some(guid)
 }
 
-/// The guid of a task that nobody launches: it is not named as if somebody did.
+/// Parses the guid of a task from a client. It must not look like the guid of a launched task.
 pub(super) fn take_task_guid(field: Field<'_>) -> Option<TaskGuid> {
     let (path, problems) = (field.path.clone(), field.problems);
     let guid: TaskGuid = field.name()?;

@@ -1,4 +1,4 @@
-//! The policies of a deployment, as clients write them.
+//! Parses the policies of a deployment, and converts them to JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
 
-/// The fields `update`, `rollback`, `min_running`, `history_limit` and `restart`.
+/// Parses the fields `update`, `rollback`, `min_running`, `history_limit` and `restart`.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
     let usual = Policies::default();
     let update = fields.or("update", usual.update, |field| take_one(field, UpdatePolicy::of_update()));
@@ -26,7 +26,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
     })
 }
 
-/// The object that an update gives: all of the policies, and what is left out of it is as usual.
+/// Parses the policies of an update: an object with all policies. Omitted policies get their default values.
 pub(super) fn take_all(field: Field<'_>) -> Option<Policies> {
     let mut fields = field.object()?;
     let policies = take(&mut fields);
@@ -34,7 +34,7 @@ pub(super) fn take_all(field: Field<'_>) -> Option<Policies> {
     policies
 }
 
-/// What stands in the way of these policies with so many instances: a field and what is wrong with it.
+/// Checks the policies against the number of instances, and reports a conflict.
 pub(super) fn check(policies: &Policies, instances: u32, fields: &Fields<'_>) {
     if let Some(problem) = policies.fault(instances) {
         fields.bad("min_running", problem);
@@ -123,7 +123,7 @@ const FAILURE_ACTIONS: [(&str, FailureAction); 4] = [
     ("rollback", FailureAction::Rollback),
 ];
 
-/// One word of a few.
+/// Parses one of several words.
 pub(super) fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Option<T> {
     let found = field.value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
     if let Some((_, meaning)) = found {
@@ -133,7 +133,7 @@ pub(super) fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Optio
     field.bad(format!("must be one of {}", words.join(", ")))
 }
 
-/// A number of indices, or `"25%"` of them.
+/// Parses a number of indices, or a percentage such as `"25%"`.
 fn take_parallelism(field: Field<'_>) -> Option<Parallelism> {
     if let Some(text) = field.value.as_str() {
         return match Parallelism::percentage(text) {
@@ -152,7 +152,7 @@ fn take_ratio(field: Field<'_>) -> Option<Ratio> {
     }
 }
 
-/// Policies as [`take`] reads them: what is as usual is left out.
+/// Converts policies to JSON that [`take`] can parse. Default values are omitted.
 pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
     let usual = Policies::default();
     let mut object = Map::new();
@@ -174,7 +174,7 @@ pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
     object
 }
 
-/// Policies with what is as usual, too.
+/// Converts policies to JSON, including default values.
 pub(super) fn all_to_json(policies: &Policies) -> Map<String, Value> {
     let mut object = to_json(policies);
     object.insert("update".into(), one_to_json(&policies.update));

@@ -1,4 +1,4 @@
-//! Constraints, affinities and spread in specs.
+//! Parses constraints, affinities and spreads of specs, and converts them to JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use crate::refusal::BadField;
 use crate::resources::Constraint;
 use crate::rules::{Affinity, Operand, Operator, Range, Rule, Rules, Spread, pattern};
 
-/// What a rule may be about.
+/// The context in which a rule is parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
-    /// A constraint: anything.
+    /// A constraint: every operator is allowed.
     Constraint,
-    /// An affinity: what a cell can tell by itself.
+    /// An affinity: only operators that compare attributes of a single cell are allowed.
     Affinity,
 }
 
-/// Takes what a definition asks of attributes; none: nothing.
+/// Parses the placement rules of a definition. `Some(None)` if it has no rules.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Box<Rules>>> {
     let constraints = fields.or("constraints", vec![], |field| {
         field.each(limits::RULES, |field| take_alone(field, About::Constraint, |rule, _| Some(rule)))
@@ -31,7 +31,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Box<Rules>>> {
     Some((!rules.is_empty()).then(|| Box::new(rules)))
 }
 
-/// Notes what is about several instances, for work that has only one.
+/// Reports rules that concern several instances, for work that has only one instance.
 pub(super) fn check_alone(rules: &Rules, why: &str, fields: &Fields<'_>) {
     for BadField { field, problem } in rules.about_several() {
         fields.bad(&field, format!("{problem}: {why}"));
@@ -51,7 +51,7 @@ fn take_affinity(field: Field<'_>) -> Option<Affinity> {
     })
 }
 
-/// Takes a rule, and with `more` what else stands beside it.
+/// Parses a rule. `more` parses further fields of the same object.
 fn take_alone<T>(
     field: Field<'_>,
     about: About,
@@ -67,7 +67,7 @@ fn take_alone<T>(
         }
         (_, _, _) => None,
     };
-    // What stands beside a bad rule is looked at, too: every bad field is named at once.
+    // Further fields are parsed even if the rule is bad, so that every bad field is reported at once.
     let stand_in = Rule { attribute: None, operator: Operator::IsSet, value: Operand::default() };
     let whole = more(rule.clone().unwrap_or(stand_in), &mut fields);
     fields.finish(&[]);
@@ -130,7 +130,7 @@ fn take_rule(
     match problem {
         Some(problem) => bad("value", problem),
         None => {
-            // One of it is what is usual, and said by nothing.
+            // 1 is the default of these operators, and is stored as empty.
             let value = value.filter(|value| !(operator.is_distinct() && value == "1")).unwrap_or_default();
             Some(Rule { attribute, operator, value: value.into() })
         }
@@ -153,7 +153,7 @@ fn take_name(field: Field<'_>) -> Option<AttributeName> {
     AttributeName::new(&text).map_err(|bad| problems.note(path, bad.to_string())).ok()
 }
 
-/// A number is as good as its text.
+/// Parses an operand. A number is converted to text.
 fn take_operand(field: Field<'_>) -> Option<String> {
     match &field.value {
         Value::Number(number) => Some(number.to_string()),

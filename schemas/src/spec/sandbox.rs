@@ -1,4 +1,4 @@
-//! What specs say of a container's surroundings: its file system, its network, and how far it must be kept apart.
+//! Parses the environment of a container in specs: its file system, its network, and the required isolation.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use crate::limits;
 use crate::names::Stack;
 use crate::resources::Constraint;
 
-/// All walls.
+/// The word for every isolation layer.
 const FULL: &str = "full";
-/// The walls without which there is hardly any isolation.
+/// The word for the layers without which there is hardly any isolation.
 const DEGRADED: &str = "degraded";
-/// What is understood by it.
+/// Layers that [`DEGRADED`] stands for.
 const LEAST: [Wall; 2] = [Wall::Files, Wall::Processes];
-/// What a root file system begins with, if it is no path.
+/// Prefixes of a root file system that is not a path.
 const KINDS: [&str; 2] = [Sandbox::PRELOADED, Sandbox::OCI];
 const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Network::None)];
 
-/// Reads what is not as usual; none if all is.
+/// Parses the sandbox. `Some(None)` if every field has its default value.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
     let root_fs = take_either(fields);
     let network = fields.or("network", Network::Host, take_network);
@@ -43,7 +43,8 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
     Some((sandbox != Sandbox::default()).then_some(sandbox))
 }
 
-/// Of Diego's networks, which a plugin of its cells makes, nothing is known here.
+/// Parses the network. Properties of Diego's container networks, which a plugin of its cells sets up, are
+/// refused.
 fn take_network(field: Field<'_>) -> Option<Network> {
     if field.value.is_object() {
         let asked = field.value.as_object().is_some_and(|object| {
@@ -62,7 +63,7 @@ fn take_network(field: Field<'_>) -> Option<Network> {
     policies::take_word(field, &NETWORKS)
 }
 
-/// `root_fs`, or `rootfs` as Diego has it.
+/// Parses `root_fs`, or Diego's name for it, `rootfs`.
 fn take_either(fields: &mut Fields<'_>) -> Option<String> {
     let (own, diegos) = (fields.may("root_fs", take_root_fs), fields.may("rootfs", take_root_fs));
     let (own, diegos) = (own?, diegos?);
@@ -91,7 +92,7 @@ fn take_root_fs(field: Field<'_>) -> Option<String> {
     Some(text)
 }
 
-/// Reads which walls there must be: `full`, `degraded`, or a list of them.
+/// Parses the required isolation layers: `full`, `degraded`, or a list of layers.
 pub(super) fn take_walls(field: Field<'_>) -> Option<BTreeSet<Wall>> {
     let (path, problems) = (field.path.clone(), field.problems);
     if let Value::String(text) = &field.value {
@@ -134,8 +135,8 @@ fn take_wall(field: Field<'_>) -> Option<Wall> {
     wall
 }
 
-/// What cells must be like for it: who has a file system or a network of its own, or names files by paths of it, is kept apart
-/// by walls, and a preloaded file system is that of a stack (as in Diego).
+/// Adds the constraints that follow from a sandbox. Work that has its own file system or network, or uses
+/// absolute paths, needs file isolation. A preloaded file system is that of a stack, as in Diego.
 pub(super) fn walled<'a>(
     mut constraint: Constraint,
     sandbox: Option<&Sandbox>,
@@ -159,7 +160,7 @@ pub(super) fn walled<'a>(
     constraint
 }
 
-/// The walls as they are read.
+/// Converts isolation layers to JSON that [`take_walls`] can parse.
 pub(super) fn walls_to_json(walls: &BTreeSet<Wall>) -> Value {
     if walls.is_empty() {
         Value::Null
@@ -172,12 +173,12 @@ pub(super) fn walls_to_json(walls: &BTreeSet<Wall>) -> Value {
     }
 }
 
-/// The root file system as it is read.
+/// Returns the root file system. `None` if it is the default.
 pub(super) fn root_fs_of(sandbox: Option<&Sandbox>) -> Option<&str> {
     sandbox.map(|sandbox| sandbox.root_fs.as_str()).filter(|text| !text.is_empty())
 }
 
-/// The network as it is read, if it isn't as usual.
+/// Returns the network. `None` if it is the default.
 pub(super) fn network_of(sandbox: Option<&Sandbox>) -> Option<Network> {
     sandbox.map(|sandbox| sandbox.network).filter(|network| *network != Network::Host)
 }

@@ -1,6 +1,7 @@
-//! Sealing what a client asks for, before anything is decided on it (docs/model.md, "Secrets").
+//! Seals the secrets of a client's request before the BBS decides about it (docs/model.md, "Secrets").
 //!
-//! What is sealed is read again as if the client had sent it so: what a spec may not be, a sealed one may not either.
+//! After sealing, the request is parsed again as if the client had sent it sealed, so that all checks also
+//! apply to the sealed form.
 
 use serde_json::{Value, json};
 
@@ -16,11 +17,12 @@ use crate::refusal::{Code, Refusal};
 use crate::secret::{Hand, Outcome, Owner, in_definition, in_task, seal};
 
 impl ClientCommand {
-    /// The same with every secret of it sealed, by a hand that has keys. `domain` is that of the subject.
+    /// Returns the command with every secret sealed by `hand`, which holds the keys. `domain` is the domain
+    /// of the subject.
     ///
     /// # Errors
-    /// `InvalidRequest` with every field that can't be sealed or is sealed for another place, or with what is too large
-    /// when it is sealed.
+    /// `InvalidRequest` with every field that cannot be sealed, is sealed for another place, or is too large
+    /// when sealed.
     pub fn sealed(mut self, domain: &Domain, hand: Hand<'_>) -> Result<Self, Refusal> {
         if !settle(self.seal(domain, hand))? {
             return Ok(self);
@@ -37,7 +39,8 @@ impl ClientCommand {
                 seal(domain, &owner, in_definition(&mut lrp.definition), hand)
             }
             Self::LrpUpdate { process_guid, definition: Some((id, definition)), .. } => {
-                // Nothing is named after a secret, not even by a checksum.
+                // A definition id must not depend on a secret, not even through a checksum, so the id is
+                // derived from the sealed content.
                 let by_content = content_id(definition).is_some_and(|content| content == *id);
                 let owner = Owner::Process(process_guid.clone());
                 let outcome = seal(domain, &owner, in_definition(definition), hand);
@@ -58,7 +61,7 @@ impl ClientCommand {
                 let owner = Owner::Parameterised(desired.parameterised_guid.clone());
                 seal(domain, &owner, in_task(&mut desired.definition), hand)
             }
-            // What is dispatched has no secrets.
+            // Dispatches cannot contain secrets.
             Self::ParameterisedDispatch { .. }
             | Self::LrpUpdate { definition: None, .. }
             | Self::LrpActivate { .. }
@@ -80,10 +83,10 @@ impl ClientCommand {
 }
 
 impl Item {
-    /// Whether a secret of it is not sealed.
+    /// Returns `true` if any secret of the item is not sealed.
     #[must_use]
     pub fn has_open_secrets(&self) -> bool {
-        // Only what would be changed tells where they are.
+        // Secrets can only be visited mutably, so a copy is sealed with a function that rejects open secrets.
         let mut copy = self.clone();
         let refuse_open: Hand<'_> = &|_, secret| match secret {
             Secret::Open(_) => Err(String::new()),
@@ -92,7 +95,7 @@ impl Item {
         !copy.seal(refuse_open).bad.is_empty()
     }
 
-    /// The same with every secret of it sealed, by a hand that has keys.
+    /// Returns the item with every secret sealed by `hand`, which holds the keys.
     ///
     /// # Errors
     /// See [`ClientCommand::sealed`].
@@ -125,7 +128,7 @@ impl Item {
         }
     }
 
-    /// The domain that it is of.
+    /// Returns the domain of the item.
     #[must_use]
     pub const fn domain(&self) -> &Domain {
         match self {
@@ -138,11 +141,11 @@ impl Item {
     }
 }
 
-/// Reads what a client asks to have sealed, on `muster.client.<domain>.<client>.secret.seal`: one spec in an object, as
-/// `{"envelope": {..}, "body": {"lrp": {..}}}`.
+/// Parses a request to seal secrets, from `muster.client.<domain>.<client>.secret.seal`. The body holds one
+/// spec in an object: `{"envelope": {..}, "body": {"lrp": {..}}}`.
 ///
 /// # Errors
-/// `InvalidRequest` with every bad field; `Forbidden` if the spec speaks of another domain than the subject.
+/// `InvalidRequest` with every bad field. `Forbidden` if the spec names another domain than the subject.
 pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
     let problems = Problems::default();
     let root = read_json(body, &problems)?;
@@ -156,7 +159,8 @@ pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
     Err(Refusal::new(Code::Forbidden, why))
 }
 
-/// One thing of a file in an object that says what it is, as [`to_seal`] reads it and as it is answered.
+/// Converts an item to an object with one field that names its kind. [`to_seal`] parses this form, and its
+/// answer has it too.
 #[must_use]
 pub fn item_to_json(item: &Item) -> Value {
     match item {
@@ -168,7 +172,7 @@ pub fn item_to_json(item: &Item) -> Value {
     }
 }
 
-/// Reads what [`item_to_json`] gives.
+/// Parses the output of [`item_to_json`].
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -204,13 +208,16 @@ fn take_item(field: Field<'_>) -> Option<Item> {
     }
 }
 
-/// Whether anything was sealed, if all could be.
+/// Returns `true` if there are secrets, all of which are sealed.
+///
+/// # Errors
+/// `InvalidRequest` with every field that could not be sealed.
 fn settle(outcome: Outcome) -> Result<bool, Refusal> {
     let Outcome { secrets, bad } = outcome;
     if bad.is_empty() { Ok(secrets > 0) } else { Err(Refusal::invalid(bad)) }
 }
 
-/// Reads what was sealed as if the client had sent it so.
+/// Parses sealed JSON as if the client had sent it.
 fn read_again<T>(value: Value, take: fn(Field<'_>) -> Option<T>) -> Result<T, Refusal> {
     let problems = Problems::default();
     let read = take(Field::new(value, String::new(), &problems));

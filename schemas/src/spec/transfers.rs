@@ -1,4 +1,4 @@
-//! What specs say of archives that are fetched and files that are sent.
+//! Parses downloads, uploads and cached dependencies of specs.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use crate::action::{ChecksumAlgorithm, Download, Upload, path_fault};
 use crate::fields::{Field, Fields};
 use crate::limits;
 
-/// Why no rule about what a container may reach can be given.
+/// Problem text for egress rules of a container that shares the network of its host.
 const SHARED: &str = "a container shares its host's network, of which no rule can open or close a part: \
                       give none, and network none if it shall reach nothing";
-/// The same of a container with a network of its own.
+/// Problem text for egress rules of a container with network none.
 const CLOSED: &str = "a container with network none reaches nothing, and no rule can open a way: give none";
 
-/// Reads an action `download`.
+/// Parses a `download` action.
 pub(super) fn take_download(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
     let artifact = fields.or("artifact", String::new(), take_name);
     let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
@@ -23,7 +23,7 @@ pub(super) fn take_download(fields: &mut Fields<'_>, source: &str) -> Option<Dow
     Some(Download { artifact: artifact?, user: user?, ..rest? })
 }
 
-/// Reads an action `upload`.
+/// Parses an `upload` action.
 pub(super) fn take_upload(fields: &mut Fields<'_>, source: &str) -> Option<Upload> {
     let artifact = fields.or("artifact", String::new(), take_name);
     let from = fields.must("from", take_path);
@@ -32,7 +32,7 @@ pub(super) fn take_upload(fields: &mut Fields<'_>, source: &str) -> Option<Uploa
     Some(Upload { artifact: artifact?, from: from?, to: to?, log_source: source.to_owned(), user: user? })
 }
 
-/// Reads `cached_dependencies`, and `legacy_download_user`, who owns them.
+/// Parses `cached_dependencies`, and `legacy_download_user`, the user that owns them.
 pub(super) fn take_dependencies(fields: &mut Fields<'_>) -> Option<Vec<Download>> {
     let user = fields.or("legacy_download_user", String::new(), |field| field.text(limits::USER_BYTES));
     let all = fields
@@ -50,7 +50,7 @@ fn take_dependency(field: Field<'_>) -> Option<Download> {
     Some(Download { artifact: name?, log_source: source?, ..rest? })
 }
 
-/// What both have.
+/// Parses the fields that downloads and cached dependencies share.
 fn take_archive(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
     let from = fields.must("from", take_url);
     let to = fields.must("to", take_path);
@@ -69,7 +69,7 @@ fn take_archive(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
     })
 }
 
-/// How an archive is checked: by both fields, or by none.
+/// Parses the checksum of an archive. Either both fields are set or none.
 fn take_checksum(fields: &mut Fields<'_>) -> Option<(Option<ChecksumAlgorithm>, String)> {
     let empty = |field: &Field<'_>| field.value == Value::String(String::new());
     let algorithm = fields.take("checksum_algorithm").filter(|field| !empty(field));
@@ -112,7 +112,7 @@ fn take_path(field: Field<'_>) -> Option<String> {
     Some(path)
 }
 
-/// What a container may reach can't be said by rules. An empty list asks for nothing.
+/// Refuses `egress_rules`, which Muster does not support. An empty list has no effect and is accepted.
 pub(super) fn refuse_rules(fields: &mut Fields<'_>, has_own_network: bool) {
     let Some(rules) = fields.take("egress_rules") else { return };
     let (path, problems) = (rules.path.clone(), rules.problems);
@@ -121,7 +121,7 @@ pub(super) fn refuse_rules(fields: &mut Fields<'_>, has_own_network: bool) {
     }
 }
 
-/// The dependencies as they are read, and who owns them.
+/// Returns the cached dependencies as JSON, and the user that owns them.
 pub(super) fn dependencies_to_json(all: &[Download]) -> (Value, Option<&str>) {
     let one = |download: &Download| {
         let Download {

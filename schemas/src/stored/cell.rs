@@ -1,4 +1,4 @@
-//! What is stored of cells and of domains: every version of every event.
+//! Stored events of cells and of domains, in every version.
 
 use std::collections::BTreeSet;
 
@@ -11,70 +11,70 @@ use crate::names::{FolderId, Incarnation, PlacementTag, Stack, Zone};
 use crate::quota::Quotas;
 use crate::{Timestamp, cell, domain, resources};
 
-/// Events of cells.
+/// An event of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CellEvent")]
 pub enum Cell {
-    /// A cell, or a new incarnation of it, is there.
+    /// The cell appeared, or a new incarnation of it.
     #[serde(rename = "appeared.v1")]
     AppearedV1(Presence),
-    /// An operator wants everything moved away from it.
+    /// An operator requested the evacuation of the cell.
     #[serde(rename = "evacuation_requested.v1")]
     EvacuationRequestedV1 {},
-    /// An operator took that back.
+    /// An operator withdrew the request for evacuation.
     #[serde(rename = "evacuation_withdrawn.v1")]
     EvacuationWithdrawnV1 {},
-    /// An operator wants no new work on it.
+    /// An operator cordoned the cell, so that it gets no new work.
     #[serde(rename = "cordoned.v1")]
     CordonedV1 {},
-    /// An operator took that back.
+    /// An operator uncordoned the cell.
     #[serde(rename = "uncordoned.v1")]
     UncordonedV1 {},
-    /// It takes no new work and moves away what it has: its rep says so.
+    /// The rep started to evacuate the cell: it accepts no new work and moves its work to other cells.
     #[serde(rename = "evacuating.v1")]
     EvacuatingV1 {},
-    /// It evacuates no longer and takes work again: its rep says so.
+    /// The rep stopped the evacuation and accepts work again.
     #[serde(rename = "resumed.v1")]
     ResumedV1 {},
-    /// Its self-test passes again.
+    /// The self-test of the cell passes again.
     #[serde(rename = "healthy.v1")]
     HealthyV1 {},
-    /// Its self-test fails: it takes no new work.
+    /// The self-test of the cell fails, so it accepts no new work.
     #[serde(rename = "unhealthy.v1")]
     UnhealthyV1 {
-        /// Why.
+        /// Reason for the failure.
         reason: String,
     },
-    /// Its evacuation is over and its rep has left.
+    /// The evacuation of the cell is complete, and its rep has left.
     #[serde(rename = "left.v1")]
     LeftV1 {},
-    /// It is lost.
+    /// The cell is lost.
     #[serde(rename = "disappeared.v1")]
     DisappearedV1 {
-        /// Why it is believed so.
+        /// Reason why the cell is considered lost.
         reason: String,
     },
-    /// An operator struck it off the tables.
+    /// An operator removed the cell from the tables.
     #[serde(rename = "forgotten.v1")]
     ForgottenV1 {},
 }
 
-/// What a cell is.
+/// The properties of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
-    /// The data folder of its rep.
+    /// Data folder of the rep.
     pub folder: FolderId,
-    /// Which run of the rep this is.
+    /// Incarnation: the run of the rep.
     pub incarnation: Incarnation,
-    /// Its zone.
+    /// Zone of the cell.
     pub zone: Zone,
-    /// What it offers.
+    /// Stack that the cell offers.
     pub stack: Stack,
-    /// Work must ask for all of these to be placed here.
+    /// Placement tags of the cell. Work must request all of them to be placed on it.
     pub placement_tags: BTreeSet<PlacementTag>,
-    /// What else its rep says of it, by name.
+    /// Further attributes of the cell by name, as reported by its rep.
     pub attributes: Attributes,
-    /// What it has in all.
+    /// Total resources of the cell.
     pub total: Resources,
 }
 mirror!(struct Presence = cell::Presence { folder, incarnation, zone, stack, placement_tags, attributes, total });
@@ -86,9 +86,9 @@ pub struct Resources {
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Containers.
+    /// Number of containers.
     pub containers: u32,
-    /// Ports of the host.
+    /// Number of host ports.
     pub ports: u32,
 }
 mirror!(struct Resources = resources::Resources { memory_mb, disk_mb, containers, ports });
@@ -150,26 +150,27 @@ impl Cell {
     }
 }
 
-/// Events of domains.
+/// An event of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DomainEvent")]
 pub enum Domain {
-    /// A client said that what is desired in the domain is up to date.
+    /// A client marked the domain as fresh.
     #[serde(rename = "refreshed.v1")]
     RefreshedV1 {
-        /// When that stops being true; none: never.
+        /// Time when the domain stops being fresh. `None` if it stays fresh forever.
         expires_at: Option<Timestamp>,
     },
     /// An operator set quotas of the domain.
     #[serde(rename = "limited.v1")]
     LimitedV1 {
-        /// Desired instances of all processes.
+        /// Maximum number of desired instances of all processes.
         instances: u32,
-        /// Desired processes, tasks that are not deleted, periodic tasks and parameterised tasks, counted together.
+        /// Maximum number of desired processes, tasks that are not deleted, periodic tasks and parameterised
+        /// tasks, counted together.
         processes_and_tasks: u32,
-        /// Commands per second of all clients together, averaged over ten seconds.
+        /// Maximum number of commands per second of all clients together, averaged over ten seconds.
         commands_per_second: u32,
-        /// Programs that `instance exec` runs at the same time on one cell.
+        /// Maximum number of programs that `instance exec` runs at the same time on one cell.
         exec_sessions: u32,
     },
 }

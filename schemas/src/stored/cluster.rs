@@ -1,4 +1,4 @@
-//! What is stored of the cluster: every version of every event.
+//! Stored events of the cluster, in every version.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,70 +8,70 @@ use crate::cluster;
 use crate::names::{CellId, ClusterId, ServiceId};
 use crate::subject::Position;
 
-/// Events of the cluster.
+/// An event of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ClusterEvent")]
 pub enum Cluster {
-    /// It was founded: the first entry of every journal.
+    /// The cluster was founded. This is the first entry of every journal.
     #[serde(rename = "founded.v1")]
     FoundedV1 {
-        /// Its id.
+        /// Id of the cluster.
         id: ClusterId,
-        /// Its shards.
+        /// Number of shards.
         shards: u16,
-        /// The level at which everybody writes.
+        /// Format level at which entries are written.
         format: u32,
     },
-    /// Somebody leads.
+    /// A leader was elected.
     #[serde(rename = "elected.v1")]
     ElectedV1 {
-        /// In which role.
+        /// Role that it leads.
         role: Role,
-        /// Who.
+        /// Id of the leader.
         id: ServiceId,
-        /// In which term.
+        /// Term of the leader.
         term: u64,
     },
     /// A cell got an ordinal.
     #[serde(rename = "ordinal_assigned.v1")]
     OrdinalAssignedV1 {
-        /// Which cell.
+        /// Id of the cell.
         cell_id: CellId,
-        /// Which ordinal.
+        /// Ordinal of the cell.
         ordinal: u32,
     },
-    /// The cell that had an ordinal is forgotten.
+    /// The ordinal of a cell became free because the cell was forgotten.
     #[serde(rename = "ordinal_freed.v1")]
     OrdinalFreedV1 {
-        /// Which cell.
+        /// Id of the forgotten cell.
         cell_id: CellId,
-        /// Which ordinal.
+        /// Ordinal that is free again.
         ordinal: u32,
     },
-    /// Everybody can read and write a higher level.
+    /// The format level was raised, because every service supports the higher level.
     #[serde(rename = "format_raised.v1")]
     FormatRaisedV1 {
-        /// The level.
+        /// New format level.
         format: u32,
     },
-    /// An operator said whether what is less urgent may be stopped for what waits.
+    /// An operator switched preemption on or off.
     #[serde(rename = "preemption_switched.v1")]
     PreemptionSwitchedV1 {
-        /// Whether it may.
+        /// `true` if less urgent work may be stopped to make room for waiting work.
         on: bool,
     },
     /// An operator changed the number of shards.
     #[serde(rename = "resharded.v1")]
     ReshardedV1 {
-        /// The new number: every later entry of a process or a task is on the subject that it gives.
+        /// New number of shards. It determines the subjects of later entries of processes and tasks.
         shards: u16,
     },
-    /// An operator set aside what stands at a position.
+    /// An operator quarantined the entry at a position.
     #[serde(rename = "position_set_aside.v1")]
     PositionSetAsideV1 {
-        /// The position.
+        /// Position of the entry.
         position: Position,
-        /// Why, in the operator's words.
+        /// Reason given by the operator.
         reason: String,
     },
 }
@@ -80,9 +80,9 @@ pub enum Cluster {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Decides.
+    /// The BBS, which makes decisions.
     Bbs,
-    /// Places.
+    /// The auctioneer, which places work.
     Auctioneer,
 }
 mirror!(enum Role = cluster::Role { Bbs, Auctioneer });

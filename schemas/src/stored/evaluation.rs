@@ -1,4 +1,4 @@
-//! What is stored of evaluations, of processes and of tasks: every version of every event.
+//! Stored events of the evaluations of processes and tasks, in every version.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,125 +8,126 @@ use super::parts::Eligibility;
 use crate::names::EvaluationId;
 use crate::{Timestamp, evaluation};
 
-/// Events of evaluations.
+/// An event of an evaluation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "EvaluationEvent")]
 pub enum Evaluation {
-    /// One begins.
+    /// An evaluation was created.
     #[serde(rename = "created.v1")]
     CreatedV1 {
-        /// Counts those that the decision creates, from 0: its id follows from that and the decision's.
+        /// Number of the evaluation within the decision, from 0. The evaluation id is derived from it and the
+        /// decision id.
         number: u8,
-        /// What made it.
+        /// Trigger of the evaluation.
         trigger: Trigger,
-        /// How it begins.
+        /// Initial status.
         begin: Begin,
-        /// The evaluation whose work it goes on with.
+        /// Evaluation whose work this one continues.
         previous: Option<EvaluationId>,
     },
-    /// A further cause joined one that is pending.
+    /// A further trigger was merged into a pending evaluation.
     #[serde(rename = "joined.v1")]
     JoinedV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// What made the work.
+        /// Trigger that was merged.
         trigger: Trigger,
     },
-    /// The first restart that one waits for is at another time.
+    /// The earliest restart that an evaluation waits for has changed.
     #[serde(rename = "waits.v1")]
     WaitsV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// When.
+        /// Time of the earliest restart.
         until: Timestamp,
     },
-    /// The wait of one is over.
+    /// The wait of an evaluation ended.
     #[serde(rename = "due.v1")]
     DueV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
     },
-    /// Nobody answered one: it is given to the auctioneer again.
+    /// An evaluation got no answer and is delivered to the auctioneer again.
     #[serde(rename = "redelivered.v1")]
     RedeliveredV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// The how manieth time, from 2.
+        /// Number of the delivery, from 2.
         delivery: u32,
-        /// No sooner than then.
+        /// Earliest time of the delivery.
         until: Timestamp,
     },
-    /// What is left of a blocked one could not be placed, for another reason than before.
+    /// The remaining work of a blocked evaluation could not be placed, for another reason than before.
     #[serde(rename = "blocked.v1")]
     BlockedV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// Why.
+        /// Placement error.
         reason: String,
-        /// Which kinds of cells were tried.
+        /// Classes of cells that were tried.
         eligibility: Option<Box<Eligibility>>,
     },
-    /// What could be placed is placed.
+    /// An evaluation completed: everything that could be placed is placed.
     #[serde(rename = "completed.v1")]
     CompletedV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// How much it placed in all.
+        /// Total number of placements.
         placed: u32,
-        /// How much found no place and waits for room.
+        /// Number of failed placements that wait for room.
         queued: u32,
-        /// How much found no place and doesn't wait.
+        /// Number of failed placements that do not wait.
         rejected: u32,
-        /// The evaluation that waited for room already, and now with this one's rest, too.
+        /// Existing blocked evaluation that took over the waiting work.
         blocked: Option<EvaluationId>,
     },
-    /// One is given up.
+    /// An evaluation was given up.
     #[serde(rename = "failed.v1")]
     FailedV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// Why.
+        /// Reason for the failure.
         reason: String,
     },
-    /// One is no longer needed.
+    /// An evaluation is no longer needed.
     #[serde(rename = "canceled.v1")]
     CanceledV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// Why.
+        /// Reason for the cancellation.
         why: Canceled,
     },
-    /// Somebody wants one tried again now.
+    /// A client requested an immediate retry of an evaluation.
     #[serde(rename = "retried.v1")]
     RetriedV1 {
-        /// Which.
+        /// Id of the evaluation.
         evaluation: EvaluationId,
-        /// Why what it stands for found no place; none: it is to be placed.
+        /// Reason why the evaluation is blocked. `None` if it is pending again.
         blocked: Option<String>,
     },
 }
 
-/// How an evaluation begins.
+/// The initial status of an evaluation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Begin {
-    /// It is scheduled at once.
+    /// Scheduled immediately.
     Pending,
-    /// It is scheduled no sooner than then.
+    /// Scheduled after a delay.
     Delayed {
-        /// When.
+        /// Earliest time of the scheduling.
         until: Timestamp,
     },
-    /// It waits for room.
+    /// Waiting for room on a cell.
     Blocked {
-        /// Why.
+        /// Placement error.
         reason: String,
-        /// Which kinds of cells were tried.
+        /// Classes of cells that were tried.
         eligibility: Option<Box<Eligibility>>,
     },
-    /// It needs no cell, and is complete with the decision that created it.
+    /// Complete with the decision that created it, because it needs no cell.
     Complete {
-        /// How many instances were asked to stop.
+        /// Number of instances that were asked to stop.
         stopped: u32,
     },
 }
@@ -134,32 +135,32 @@ mirror!(enum Begin = evaluation::Begin {
     Pending, Delayed { until }, Blocked { reason, eligibility }, Complete { stopped },
 });
 
-/// Why an evaluation is no longer needed.
+/// The reason why an evaluation is no longer needed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Canceled {
     /// Nothing was left to place.
     NothingLeft,
-    /// Another evaluation took its work over.
+    /// Another evaluation took over its work.
     Superseded,
 }
 mirror!(enum Canceled = evaluation::Canceled { NothingLeft, Superseded });
 
-/// What made the work.
+/// The trigger of an evaluation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// A process was desired, or a task.
+    /// A process or a task was desired.
     Desire,
-    /// A process was removed, or a task cancelled.
+    /// A process was removed, or a task was cancelled.
     Remove,
     /// The number of instances changed.
     Scale,
-    /// An instance was stopped and is still wanted.
+    /// An instance was stopped and is still desired.
     Stop,
-    /// An instance crashed, and restarts at once or after a wait.
+    /// An instance crashed, and restarts immediately or after a delay.
     Crash,
-    /// A CRASHED instance's wait is over.
+    /// The restart delay of a CRASHED instance ended.
     Restart,
     /// A cell disappeared.
     CellLost,
@@ -169,19 +170,19 @@ pub enum Trigger {
     Rollout,
     /// A rollout replaces an instance of a global process.
     RollingUpdate,
-    /// A global process runs on another cell, or on one that takes work again.
+    /// A global process got a new cell, or one of its cells accepts work again.
     CellsChanged,
     /// A periodic task launched a task.
     Periodic,
-    /// Something more urgent got the room of an instance or a task.
+    /// More urgent work took the room of an instance or a task.
     Preemption,
-    /// Something of an evaluation found no place.
+    /// Some work of an evaluation could not be placed.
     Queued,
-    /// Reps refused something of an evaluation too often.
+    /// Reps refused work of an evaluation too often.
     Attempts,
-    /// Nobody answered an evaluation.
+    /// An evaluation got no answer.
     FollowUp,
-    /// Only convergence found it.
+    /// Only convergence found the work.
     Convergence,
 }
 mirror!(enum Trigger = evaluation::Trigger {

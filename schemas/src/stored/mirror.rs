@@ -1,4 +1,4 @@
-//! How stored shapes and today's become each other, field by field.
+//! Field-by-field conversion between stored types and the current types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,12 +20,13 @@ use crate::resources::CellClass;
 use crate::rules::Rules;
 use crate::{Indices, Position, Timestamp};
 
-/// Becomes the same on the other side of the seam. Total: what is stored is never argued with.
+/// Conversion between a stored type and the current type of the same meaning. The conversion is total: stored
+/// data is never rejected.
 pub(super) trait Mirror<T> {
     fn mirror(self) -> T;
 }
 
-/// Words have one spelling, which never changes: they are the same on both sides.
+/// Implements [`Mirror`] as the identity, for types whose stored form never changes.
 macro_rules! words {
     ($($word:ty),* $(,)?) => {
         $(impl Mirror<$word> for $word {
@@ -111,8 +112,9 @@ impl<A: Mirror<B>, B> Mirror<BTreeMap<String, B>> for BTreeMap<String, A> {
     }
 }
 
-/// Two structs with the same fields, or two enums with the same variants, become each other. A field or a variant that
-/// only one of them has doesn't compile: then the conversions are written out.
+/// Implements [`Mirror`] in both directions between two structs with the same fields, or two enums with the
+/// same variants. If a field or a variant exists on one side only, the code does not compile, and the
+/// conversions have to be written by hand.
 macro_rules! mirror {
     (struct $stored:ident = $today:ty { $($field:ident),* $(,)? }) => {
         impl Mirror<$today> for $stored {

@@ -1,25 +1,26 @@
-//! What is stored: the shape of every version of every event, apart from what the machines work with.
+//! Stored types: the frozen shape of every version of every event, separate from the types that the state
+//! machines use.
 //!
 //! ```text
-//! bytes ── decode ──▶ stored::Entry ── mirror ──▶ Entry, as the machines know it
-//!       ◀─ encode ──       (any version)   ◀── mirror ── (always the newest version)
+//! bytes ── decode ──▶ stored::Entry (any version) ───── mirror ──▶ entry::Entry
+//! bytes ◀─ encode ─── stored::Entry (newest version) ◀─ mirror ─── entry::Entry
 //! ```
-//! Shapes here are frozen: a machine's type can change without changing what is stored, and a field that only one side
-//! has doesn't compile. Between the two stand total functions (`mirror::Mirror`): from every stored version to today's
-//! event, and from today's event to its newest stored version. What travels to readers of events (`events.read`) is the
-//! newest stored version, too. Words (names, ids, times, sets of indices) have one spelling and are the same on both
-//! sides.
+//! Because the types here are frozen, the types of the state machines can change without changing the stored
+//! data. A field that exists on one side only does not compile. Total functions (`mirror::Mirror`) convert
+//! every stored version to the current event, and the current event to its newest stored version. Clients
+//! that read events (`events.read`) also receive the newest stored version. Simple values (names, ids, times,
+//! sets of indices) have one representation, which both sides share.
 //!
-//! | the file | holds events of |
+//! | module | events |
 //! |---|---|
-//! | [`process`] | desired sides, instances, evacuating twins |
+//! | [`process`] | desired state, instances, evacuating instances |
 //! | [`evaluation`] | evaluations |
 //! | [`task`] | tasks |
 //! | [`periodic`] | periodic tasks |
 //! | [`parameterised`] | parameterised tasks |
 //! | [`cell`] | cells and domains |
 //! | [`cluster`] | the cluster |
-//! | [`parts`] | nothing of their own: what several of them hold |
+//! | [`parts`] | no events: types that the other modules share |
 
 use std::borrow::Cow;
 
@@ -47,20 +48,20 @@ pub mod task;
 
 use mirror::{Mirror, mirror};
 
-/// One message of the journal, in format 1.
+/// A message of the journal, in format 1.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = describe_checksum)]
 pub struct Entry {
-    /// Names it; also the message's `Nats-Msg-Id`.
+    /// Id of the entry, and the `Nats-Msg-Id` of the message.
     pub id: EntryId,
-    /// The format level at which it was written.
+    /// Format level at which the entry was written.
     pub format: u32,
-    /// What was decided, in order.
+    /// Decisions in order.
     pub decisions: Vec<Decision>,
 }
 mirror!(struct Entry = entry::Entry { id, format, decisions });
 
-/// The checksum stands before an entry in the journal, and nowhere else.
+/// Adds the checksum to the schema. It precedes an entry in the journal and exists nowhere else.
 fn describe_checksum(schema: &mut Schema) {
     let what =
         "In the journal, and first: the CRC-32C, in hexadecimal, of all bytes behind the comma that follows.";
@@ -70,81 +71,81 @@ fn describe_checksum(schema: &mut Schema) {
     }
 }
 
-/// What one command did to one aggregate.
+/// The effect of one command on one aggregate.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
-    /// Names it.
+    /// Id of the decision.
     pub id: DecisionId,
-    /// What it is about.
+    /// Aggregate that the decision changes.
     pub aggregate: Aggregate,
-    /// The aggregate's version after it.
+    /// Version of the aggregate after the decision.
     pub version: u64,
-    /// When it was made; never before the shard's last one.
+    /// Time of the decision, never earlier than the previous one of the shard.
     pub at: Timestamp,
-    /// Who asked.
+    /// Origin of the command.
     pub actor: Actor,
-    /// What the requester called the request.
+    /// Request id chosen by the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// What the request asked: its verb, and a hash of its body.
+    /// Digest of the request: its verb and a hash of its body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_digest: Option<String>,
-    /// The decision that caused it.
+    /// Decision that caused this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<DecisionId>,
-    /// The first decision of the chain: a human's or a client's command, mostly.
+    /// First decision of the chain of causes, usually the command of a client or an operator.
     pub correlation: DecisionId,
-    /// Why, in the requester's words.
+    /// Reason given by the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The W3C trace that it belongs to.
+    /// W3C trace context of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// What happened. Empty: it was so already, and the request is remembered.
+    /// Events of the decision. Empty if nothing changed; the decision then only records the request.
     pub events: Vec<Event>,
 }
 mirror!(struct Decision = entry::Decision {
     id, aggregate, version, at, actor, request_id, request_digest, cause, correlation, reason, traceparent, events,
 });
 
-/// What a decision is about: the unit of versions.
+/// The target of a decision: the unit of versioning.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregate {
-    /// A process, in one of its lives.
+    /// A process, in one of its epochs.
     Process {
-        /// Its name.
+        /// GUID of the process.
         guid: ProcessGuid,
-        /// Its domain.
+        /// Domain of the process.
         domain: Domain,
-        /// Which life.
+        /// Epoch of the process.
         epoch: Epoch,
     },
-    /// A task, in one of its lives.
+    /// A task, in one of its epochs.
     Task {
-        /// Its name.
+        /// GUID of the task.
         guid: TaskGuid,
-        /// Its domain.
+        /// Domain of the task.
         domain: Domain,
-        /// Which life.
+        /// Epoch of the task.
         epoch: Epoch,
     },
-    /// A periodic task, in one of its lives.
+    /// A periodic task, in one of its epochs.
     Periodic {
-        /// Its name.
+        /// GUID of the periodic task.
         guid: PeriodicGuid,
-        /// Its domain.
+        /// Domain of the periodic task.
         domain: Domain,
-        /// Which life.
+        /// Epoch of the periodic task.
         epoch: Epoch,
     },
-    /// A parameterised task, in one of its lives.
+    /// A parameterised task, in one of its epochs.
     Parameterised {
-        /// Its name.
+        /// GUID of the parameterised task.
         guid: ParameterisedGuid,
-        /// Its domain.
+        /// Domain of the parameterised task.
         domain: Domain,
-        /// Which life.
+        /// Epoch of the parameterised task.
         epoch: Epoch,
     },
     /// A domain.
@@ -165,55 +166,55 @@ impl From<Aggregate> for entry::Aggregate {
     }
 }
 
-/// Who asked.
+/// The origin of a command.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
     /// A client of a domain.
     Client {
-        /// The domain.
+        /// Domain of the client.
         domain: Domain,
-        /// Its name.
+        /// Name of the client.
         name: ClientName,
     },
     /// An operator of the cluster.
     Operator(ClientName),
-    /// A rep.
+    /// The rep of a cell.
     Cell(CellId),
     /// An auctioneer.
     Auctioneer(ServiceId),
-    /// A BBS by itself: convergence, a timer, a lost cell.
+    /// A BBS, automatically: convergence, a timer, or a lost cell.
     Bbs(ServiceId),
 }
 mirror!(enum Actor = entry::Actor {
     Client { domain, name }, Operator(name), Cell(cell), Auctioneer(id), Bbs(id),
 });
 
-/// What happened: an event of one of the machines, in any version.
+/// An event of one of the state machines, in any version.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// To the desired side of a process.
+    /// An event of the desired state of a process.
     Desired(process::Desired),
-    /// To instances.
+    /// An event of instances.
     Actual(process::Actual),
-    /// To an evacuating record.
+    /// An event of an evacuating instance.
     Evacuating(process::Evacuating),
-    /// To a rollout.
+    /// An event of a rollout.
     Rollout(rollout::Rollout),
-    /// To an evaluation.
+    /// An event of an evaluation.
     Evaluation(evaluation::Evaluation),
-    /// To a task.
+    /// An event of a task.
     Task(task::Task),
-    /// To a periodic task.
+    /// An event of a periodic task.
     Periodic(periodic::Periodic),
-    /// To a parameterised task.
+    /// An event of a parameterised task.
     Parameterised(parameterised::Parameterised),
-    /// To a domain.
+    /// An event of a domain.
     Domain(cell::Domain),
-    /// To a cell.
+    /// An event of a cell.
     Cell(cell::Cell),
-    /// To the cluster.
+    /// An event of the cluster.
     Cluster(cluster::Cluster),
 }
 mirror!(enum Event = entry::Event {
@@ -222,7 +223,7 @@ mirror!(enum Event = entry::Event {
 });
 
 impl Event {
-    /// Every type of event that this program reads.
+    /// Every event type that this program can read.
     pub const TYPES: &'static [&'static str] = &[
         "desired.desired.v1",
         "desired.updated.v1",
@@ -312,7 +313,7 @@ impl Event {
 }
 
 impl entry::Event {
-    /// Its type with the version in which it is written: `actual.claimed.v1`.
+    /// Returns the event type, with the version in which it is written: `actual.claimed.v1`.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
@@ -331,7 +332,7 @@ impl entry::Event {
     }
 }
 
-/// What the machines know is written, shown and described as it is stored.
+/// Implements serialization and schemas of the current types through their stored types.
 macro_rules! stored_as {
     ($($today:ident),*) => {
         $(impl Serialize for entry::$today {

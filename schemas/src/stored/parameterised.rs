@@ -1,4 +1,4 @@
-//! What is stored of parameterised tasks: every version of every event.
+//! Stored events of parameterised tasks, in every version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,128 +13,128 @@ use crate::names::{DispatchKey, Domain, ParameterisedGuid, TaskGuid};
 use crate::rank::Priority;
 use crate::{definition, parameterised};
 
-/// Events of parameterised tasks.
+/// An event of a parameterised task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ParameterisedEvent")]
 pub enum Parameterised {
-    /// It was desired: a new epoch begins.
+    /// The parameterised task was desired: a new epoch starts.
     #[serde(rename = "desired.v1")]
     DesiredV1 {
-        /// As what.
+        /// Spec of the parameterised task.
         desired: Box<DesiredParameterised>,
     },
-    /// It is another one from the next dispatch on.
+    /// The spec was replaced, starting with the next dispatch.
     #[serde(rename = "updated.v1")]
     UpdatedV1 {
-        /// As what.
+        /// New spec.
         desired: Box<DesiredParameterised>,
     },
-    /// Somebody dispatched it: a task follows at once, or when it is its turn.
+    /// A client dispatched the parameterised task. A task is launched immediately or after a wait.
     #[serde(rename = "dispatched.v1")]
     DispatchedV1 {
-        /// Its number: the version that this decision makes.
+        /// Number of the dispatch: the version that this decision creates.
         number: u64,
-        /// What was dispatched.
+        /// Payload, parameters and further values of the dispatch.
         dispatch: Box<Dispatch>,
-        /// The key that is forgotten for its key.
+        /// Old key that is forgotten to make room for the key of this dispatch.
         forgets: Option<DispatchKey>,
     },
-    /// Somebody dispatched again, by its key, what has this number: nothing is made.
+    /// A client repeated a dispatch with the same key. No task is created.
     #[serde(rename = "repeated.v1")]
     RepeatedV1 {
-        /// The number of the first dispatch.
+        /// Number of the first dispatch.
         number: u64,
     },
-    /// A dispatch became a task, which the same entry desires.
+    /// A dispatch became a task. The same entry contains the event that desires the task.
     #[serde(rename = "launched.v1")]
     LaunchedV1 {
-        /// The number of the dispatch.
+        /// Number of the dispatch.
         number: u64,
-        /// The task.
+        /// GUID of the task.
         task_guid: TaskGuid,
     },
-    /// Dispatches that waited become no tasks.
+    /// Waiting dispatches were withdrawn and never become tasks.
     #[serde(rename = "withdrawn.v1")]
     WithdrawnV1 {
-        /// Their numbers.
+        /// Numbers of the dispatches.
         numbers: Vec<u64>,
-        /// Why.
+        /// Reason for the withdrawal.
         reason: WithdrawReason,
     },
-    /// It is no longer desired.
+    /// The parameterised task is no longer desired.
     #[serde(rename = "removed.v1")]
     RemovedV1 {},
 }
 
-/// A parameterised task as a client desired it.
+/// A parameterised task as desired by a client.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredParameterised {
-    /// Names it.
+    /// GUID of the parameterised task.
     pub parameterised_guid: ParameterisedGuid,
-    /// Its domain.
+    /// Domain of the parameterised task.
     pub domain: Domain,
-    /// Whether a dispatch has a payload.
+    /// Rule for the payload of a dispatch.
     pub payload: PayloadRule,
-    /// The parameters that a dispatch must give.
+    /// Parameters that a dispatch must pass.
     pub required_parameters: BTreeSet<String>,
-    /// The parameters that it may give.
+    /// Parameters that a dispatch may pass.
     pub optional_parameters: BTreeSet<String>,
-    /// How many of its tasks may be PENDING or RUNNING at once; none: any number.
+    /// Maximum number of its tasks that may be PENDING or RUNNING at once. `None` for no limit.
     pub concurrency: Option<u32>,
-    /// What becomes of a dispatch beyond that.
+    /// Handling of a dispatch beyond `concurrency`.
     pub overflow: Overflow,
-    /// What each task of it runs, without what is dispatched.
+    /// Definition of its tasks, without the dispatched values.
     pub definition: Arc<TaskDefinition>,
 }
 mirror!(struct DesiredParameterised = definition::DesiredParameterised {
     parameterised_guid, domain, payload, required_parameters, optional_parameters, concurrency, overflow, definition,
 });
 
-/// What a client dispatched.
+/// A dispatch of a client.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch {
-    /// Bytes for the task, in base64.
+    /// Payload of the task, in base64.
     pub payload: Option<Secret>,
-    /// Named values for the task, in order of their names.
+    /// Named parameters of the task, sorted by name.
     pub parameters: Vec<Variable>,
-    /// The same key again is the same dispatch.
+    /// Key of the dispatch. A dispatch with a known key is a repetition.
     pub key: Option<DispatchKey>,
-    /// How urgent the task is, 1 to 100; none: as the template says.
+    /// Priority of the task, 1 to 100. `None` for the priority of the template.
     pub priority: Option<Priority>,
 }
 mirror!(struct Dispatch = parameterised::Dispatch { payload, parameters, key, priority });
 
-/// Whether a dispatch has a payload.
+/// The rule for the payload of a dispatch.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PayloadRule {
-    /// It must have one.
+    /// A payload is required.
     Required,
-    /// It may have one.
+    /// A payload is optional.
     Optional,
-    /// It must have none.
+    /// A payload is forbidden.
     Forbidden,
 }
 mirror!(enum PayloadRule = definition::PayloadRule { Required, Optional, Forbidden });
 
-/// What becomes of a dispatch while as many tasks are PENDING or RUNNING as may.
+/// The handling of a dispatch while the concurrency limit is reached.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
-    /// It waits for its turn.
+    /// The dispatch waits for its turn.
     Queued,
-    /// It is refused.
+    /// The dispatch is refused.
     Refused,
 }
 mirror!(enum Overflow = definition::Overflow { Queued, Refused });
 
-/// Why a dispatch became no task.
+/// The reason why a dispatch never becomes a task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WithdrawReason {
-    /// Somebody withdrew it while it waited.
+    /// A client withdrew the dispatch while it waited.
     Asked,
-    /// The parameterised task was removed while it waited.
+    /// The parameterised task was removed while the dispatch waited.
     Removed,
 }
 mirror!(enum WithdrawReason = parameterised::WithdrawReason { Asked, Removed });

@@ -1,5 +1,5 @@
-//! Parts that events of several aggregates hold. Frozen: a part that has to change gets a second type beside it, and
-//! the events that hold it get a second version.
+//! Types that events of several aggregates share. They are frozen: to change one, add a second type beside
+//! it, and a second version of each event that contains it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,30 +15,30 @@ use crate::resources::CellClass;
 use crate::rules::Rules;
 use crate::{Position, action, container, definition, placement, resources};
 
-/// A container and the cell it is on.
+/// A container and its cell.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Instance {
-    /// Names the attempt.
+    /// GUID of the container: it names one attempt to run the work.
     pub instance_guid: InstanceGuid,
-    /// The cell.
+    /// Cell of the container.
     pub cell_id: CellId,
 }
 mirror!(struct Instance = container::Instance { instance_guid, cell_id });
 
-/// A port that an instance asked for, and the port of the host that leads to it.
+/// A container port of an instance, and the host port that serves it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PortMapping {
-    /// As the definition names it.
+    /// Port as the definition names it.
     pub container_port: u16,
-    /// As others reach it.
+    /// Port of the host, as used by other machines.
     pub host_port: u16,
 }
 mirror!(struct PortMapping = container::PortMapping { container_port, host_port });
 
-/// Where a running instance is reached.
+/// The network address of a running instance.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NetInfo {
-    /// The address of the host.
+    /// Address of the host.
     #[schemars(with = "String")]
     pub address: EcoString,
     /// One mapping for each port of the definition, in its order.
@@ -46,91 +46,91 @@ pub struct NetInfo {
 }
 mirror!(struct NetInfo = container::NetInfo { address, ports });
 
-/// The reason of a placement, or of its failure: counts by reason and the best candidates.
+/// The explanation of a placement, or of its failure: counts by reason and the best candidates.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
-    /// Cells that the auctioneer knew.
+    /// Number of cells that the auctioneer knew.
     pub cells: u32,
-    /// Cells that were passed over, by reason.
+    /// Number of rejected cells by reason.
     pub passed_over: BTreeMap<String, u32>,
-    /// The best candidates, the winner first.
+    /// Best candidates, the winner first.
     pub best: Vec<Candidate>,
-    /// What was tried for what found no place.
+    /// Cell classes that were tried for work that could not be placed. `None` if the work was placed.
     pub eligibility: Option<Box<Eligibility>>,
 }
 mirror!(struct Explanation = placement::Explanation { cells, passed_over, best, eligibility });
 
-/// Which kinds of cells an auction tried for work that found no place.
+/// Cell classes that an auction tried for work that it could not place.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Eligibility {
-    /// The position of the journal that the auctioneer had followed to.
+    /// Journal position up to which the auctioneer had read.
     pub judged: Position,
-    /// Classes of which a cell may take it once it has room.
+    /// Classes whose cells may run the work once they have room.
     pub eligible: Vec<CellClass>,
-    /// Classes of which none may.
+    /// Classes whose cells can never run the work.
     pub ineligible: Vec<CellClass>,
-    /// How many classes there were beside those.
+    /// Number of classes beyond those listed.
     pub others: u32,
-    /// Those of its constraints for which cells of one class may differ.
+    /// Constraints that cells of one class may meet differently.
     pub escaped: Vec<String>,
 }
 mirror!(struct Eligibility = placement::Eligibility { judged, eligible, ineligible, others, escaped });
 
-/// A cell that could take the work, and how well.
+/// A cell that could run the work, with its scores.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// The cell.
+    /// Id of the cell.
     pub cell_id: CellId,
-    /// Its zone.
+    /// Zone of the cell.
     pub zone: Zone,
-    /// For what is spread over attributes: how many instances the process would have if the share of every value were as full
-    /// as this cell's would be. Else 0.
+    /// Spread score if the work is spread over attributes, otherwise 0. It is the number of instances that
+    /// the process would have if the share of every attribute value were as full as this cell's would be.
     pub spread: u32,
-    /// The weights of the affinities that hold there, together.
+    /// Sum of the weights of the affinities that the cell matches.
     pub affinity: i32,
-    /// Instances of the same process in that zone.
+    /// Number of instances of the same process in the zone.
     pub siblings_in_zone: u32,
-    /// Instances of the same process on that cell.
+    /// Number of instances of the same process on the cell.
     pub siblings_on_cell: u32,
-    /// Mean of the used parts of memory, disk and containers after placement, in thousandths.
+    /// Mean of the used fractions of memory, disk and containers after placement, in thousandths.
     pub used_permille: u32,
 }
 mirror!(struct Candidate = placement::Candidate {
     cell_id, zone, spread, affinity, siblings_in_zone, siblings_on_cell, used_permille,
 });
 
-/// What a definition demands of a cell, apart from resources.
+/// The requirements of a definition on a cell, apart from resources.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Constraint {
-    /// The stack that the cell must offer; none: any cell will do.
+    /// Stack that the cell must offer. `None` if any cell is suitable.
     pub stack: Option<Stack>,
-    /// Tags that the cell must carry, all of them.
+    /// Tags that the cell must carry. Every one is required.
     pub placement_tags: BTreeSet<PlacementTag>,
-    /// The walls that its containers must have.
+    /// Isolation layers that containers of the cell must have.
     #[serde(default)]
     pub walls: BTreeSet<Wall>,
-    /// What it asks for beside that; none: nothing.
+    /// Further placement rules. `None` if there are none.
     pub rules: Option<Box<Rules>>,
 }
 mirror!(struct Constraint = resources::Constraint { stack, placement_tags, walls, rules });
 
-/// What of a container's surroundings is not as usual.
+/// Settings of a container's environment that differ from the defaults.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Sandbox {
-    /// The file system that it gets; empty: what programs need of the host's.
+    /// Root file system. Empty for the parts of the host's file system that programs need.
     pub root_fs: String,
-    /// The network that it is in.
+    /// Network of the container.
     pub network: Network,
-    /// What is fetched before anything runs.
+    /// Archives that are fetched before anything runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cached_dependencies: Vec<Download>,
-    /// Whose log its lines are part of.
+    /// GUID that log lines of the container are attributed to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_guid: String,
-    /// What its lines are told as.
+    /// Source name of log lines of the container.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
-    /// Whose metrics its metrics are.
+    /// GUID that metrics of the container are attributed to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub metrics_guid: String,
 }
@@ -138,13 +138,13 @@ mirror!(struct Sandbox = definition::Sandbox {
     root_fs, network, cached_dependencies, log_guid, log_source, metrics_guid,
 });
 
-/// The network that a container is in.
+/// The network of a container.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// The host's.
+    /// The network of the host.
     Host,
-    /// One of its own, which leads nowhere.
+    /// A network of its own without connections.
     None,
 }
 mirror!(enum Network = definition::Network { Host, None });
@@ -152,21 +152,22 @@ mirror!(enum Network = definition::Network { Host, None });
 /// An environment variable.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the variable.
     #[schemars(with = "String")]
     pub name: EcoString,
-    /// Its value.
+    /// Value of the variable.
     pub value: Secret,
 }
 mirror!(struct Variable = action::Variable { name, value });
 
-/// A value that may be secret: a plain one is the text itself, a sealed one `{"sealed": {"key": .., "data": ..}}`.
+/// A value that may be secret. A plain value is text, and a sealed one is `{"sealed": {"key": .., "data":
+/// ..}}`.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Secret {
-    /// Readable by everybody who reads the log.
+    /// A plain value, readable by every reader of the log.
     Plain(#[schemars(with = "String")] EcoString),
-    /// Encrypted for the cell that runs it.
+    /// An encrypted value, readable only with the key.
     Sealed {
         /// The encrypted value.
         sealed: Box<Sealed>,
@@ -176,9 +177,9 @@ pub enum Secret {
 /// An encrypted value.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Sealed {
-    /// Names the key.
+    /// Id of the key.
     pub key: String,
-    /// The ciphertext, in base64.
+    /// Ciphertext, in base64.
     pub data: String,
 }
 mirror!(struct Sealed = action::Sealed { key, data });
@@ -192,7 +193,8 @@ impl Mirror<action::Secret> for Secret {
     }
 }
 
-/// What stands where a key would, if a secret got here that nobody sealed: it is lost, and never stored.
+/// Key id that replaces a secret which was not sealed before it was stored. Its value is dropped and never
+/// stored.
 const NO_KEY: &str = "none";
 
 impl Mirror<Secret> for action::Secret {
@@ -208,7 +210,7 @@ impl Mirror<Secret> for action::Secret {
 }
 
 impl std::fmt::Debug for Secret {
-    /// Shows that there is a value, never which.
+    /// Formats the kind of the value, but never the value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain(..)",
@@ -217,25 +219,25 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// One step of a container's recipe, as a tree.
+/// A step of a container's recipe, as a tree.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Runs a program.
     Run(Run),
-    /// Interrupts its action after a time.
+    /// Interrupts its action after a time limit.
     Timeout(Timeout),
-    /// Runs its action and swallows its failure.
+    /// Runs its action and ignores a failure.
     Try(Try),
-    /// Runs all at once, waits for all.
+    /// Runs its actions concurrently and waits for all of them.
     Parallel(Group),
-    /// Runs one after the other.
+    /// Runs its actions one after another.
     Serial(Group),
-    /// Runs all at once; the exit of any ends the others.
+    /// Runs its actions concurrently. When one exits, the others are stopped.
     Codependent(Group),
     /// Writes a line to the log before and after its action.
     EmitProgress(EmitProgress),
-    /// Fetches an archive and unpacks it.
+    /// Fetches and unpacks an archive.
     Download(Download),
     /// Sends a file.
     Upload(Upload),
@@ -248,23 +250,23 @@ mirror!(enum Action = action::Action {
 /// A program to run.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
-    /// The program: a path, or a name looked up in `PATH`.
+    /// Program: a path, or a name that is looked up in `PATH`.
     pub path: String,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// Where it runs, relative to the container's work directory; empty: there.
+    /// Working directory, relative to the container's work directory. Empty for the work directory.
     pub dir: String,
-    /// Environment of this program, over the container's.
+    /// Environment of this program, which overrides that of the container.
     pub env: Vec<Variable>,
-    /// Whether its output is thrown away.
+    /// `true` if the output is discarded.
     pub suppress_log_output: bool,
-    /// Who runs it; empty: whoever runs programs that name nobody.
+    /// User that runs the program. Empty for the default user.
     #[serde(default)]
     pub user: String,
-    /// What its lines are told as; empty: as the definition says.
+    /// Source name of its log lines. Empty for the one of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
-    /// What it may take of the system.
+    /// Resource limits of the program.
     #[serde(default, skip_serializing_if = "ResourceLimits::is_default")]
     pub resource_limits: ResourceLimits,
 }
@@ -272,10 +274,10 @@ mirror!(struct Run = action::Run {
     path, args, dir, env, suppress_log_output, user, log_source, resource_limits,
 });
 
-/// What a program may take of the system.
+/// The resource limits of a program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceLimits {
-    /// How many files it may have open; none: as many as its cell lets it.
+    /// Maximum number of open files. `None` for the limit of the cell.
     pub nofile: Option<u64>,
 }
 mirror!(struct ResourceLimits = action::ResourceLimits { nofile });
@@ -289,52 +291,52 @@ impl ResourceLimits {
 /// An archive to fetch and unpack.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Download {
-    /// What it is called.
+    /// Display name of the archive.
     pub artifact: String,
-    /// Where it is.
+    /// URL of the archive.
     pub from: Secret,
-    /// The folder that it is unpacked into.
+    /// Folder that the archive is unpacked into.
     pub to: String,
-    /// By which a cell keeps it; empty: it doesn't.
+    /// Key under which the cell caches the archive. Empty if it is not cached.
     pub cache_key: String,
-    /// What its lines are told as; empty: as the definition says.
+    /// Source name of its log lines. Empty for the one of the definition.
     pub log_source: String,
-    /// Who owns what is unpacked; empty: whoever runs programs that name nobody.
+    /// Owner of the unpacked files. Empty for the default user.
     pub user: String,
-    /// How it is checked; none: it isn't.
+    /// Algorithm of the checksum. `None` if the archive is not verified.
     pub checksum_algorithm: Option<ChecksumAlgorithm>,
-    /// What must come out.
+    /// Expected checksum.
     pub checksum_value: String,
 }
 mirror!(struct Download = action::Download {
     artifact, from, to, cache_key, log_source, user, checksum_algorithm, checksum_value,
 });
 
-/// How an archive is checked.
+/// A checksum algorithm.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChecksumAlgorithm {
-    /// MD5.
+    /// MD5 (128 bits).
     Md5,
-    /// SHA-1.
+    /// SHA-1 (160 bits).
     Sha1,
-    /// SHA-256.
+    /// SHA-256 (256 bits).
     Sha256,
 }
 mirror!(enum ChecksumAlgorithm = action::ChecksumAlgorithm { Md5, Sha1, Sha256 });
 
-/// A file to send.
+/// A file to upload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Upload {
-    /// What it is called.
+    /// Display name of the file.
     pub artifact: String,
-    /// The file.
+    /// Path of the file.
     pub from: String,
-    /// Where it is posted to.
+    /// URL that the file is posted to.
     pub to: Secret,
-    /// What its lines are told as; empty: as the definition says.
+    /// Source name of its log lines. Empty for the one of the definition.
     pub log_source: String,
-    /// Who reads it; empty: whoever runs programs that name nobody.
+    /// User that reads the file. Empty for the default user.
     pub user: String,
 }
 mirror!(struct Upload = action::Upload { artifact, from, to, log_source, user });
@@ -342,41 +344,41 @@ mirror!(struct Upload = action::Upload { artifact, from, to, log_source, user })
 /// An action with a time limit.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Timeout {
-    /// What is limited.
+    /// Action that is limited.
     pub action: Box<Action>,
-    /// The limit in milliseconds.
+    /// Time limit in milliseconds.
     pub timeout_ms: u64,
 }
 mirror!(struct Timeout = action::Timeout { action, timeout_ms });
 
-/// An action whose failure doesn't count.
+/// An action whose failure is ignored.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Try {
-    /// What is tried.
+    /// Action that is tried.
     pub action: Box<Action>,
 }
 mirror!(struct Try = action::Try { action });
 
-/// Several actions.
+/// A group of actions.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
-    /// At least one.
+    /// Actions of the group, at least one.
     pub actions: Vec<Action>,
 }
 mirror!(struct Group = action::Group { actions });
 
-/// An action with progress in the log.
+/// An action with progress messages in the log.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct EmitProgress {
-    /// What is run.
+    /// Action to run.
     pub action: Box<Action>,
-    /// Written before it; empty: nothing.
+    /// Line written before the action. Empty for none.
     pub start_message: String,
-    /// Written when it succeeded; empty: nothing.
+    /// Line written after success. Empty for none.
     pub success_message: String,
-    /// Written before the reason when it failed; empty: nothing.
+    /// Text written before the reason of a failure. Empty for none.
     pub failure_message_prefix: String,
-    /// What these lines are told as; empty: as the definition says.
+    /// Source name of these lines. Empty for the one of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
 }

@@ -1,4 +1,4 @@
-//! What is stored of periodic tasks: every version of every event.
+//! Stored events of periodic tasks, in every version.
 
 use std::sync::Arc;
 
@@ -11,88 +11,89 @@ use crate::names::{Domain, PeriodicGuid, TaskGuid};
 use crate::schedule::Schedule;
 use crate::{Timestamp, definition, periodic};
 
-/// Events of periodic tasks.
+/// An event of a periodic task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PeriodicEvent")]
 pub enum Periodic {
-    /// It was desired: a new epoch begins.
+    /// The periodic task was desired: a new epoch starts.
     #[serde(rename = "desired.v1")]
     DesiredV1 {
-        /// As what.
+        /// Spec of the periodic task.
         desired: Box<DesiredPeriodic>,
-        /// When it is first due.
+        /// Time when it is first due.
         next: Option<Timestamp>,
     },
-    /// It is another one from now on.
+    /// The spec was replaced.
     #[serde(rename = "updated.v1")]
     UpdatedV1 {
-        /// As what.
+        /// New spec.
         desired: Box<DesiredPeriodic>,
-        /// When it is next due.
+        /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// It launched a task, which the same entry desires.
+    /// A task was launched. The same entry contains the event that desires the task.
     #[serde(rename = "launched.v1")]
     LaunchedV1 {
-        /// When it was due.
+        /// Time when the launch was due.
         due: Timestamp,
-        /// The task.
+        /// GUID of the task.
         task_guid: TaskGuid,
-        /// Why now.
+        /// Reason for the launch.
         reason: LaunchReason,
-        /// When it is next due.
+        /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// It did not launch what was due.
+    /// One or more due launches were skipped.
     #[serde(rename = "skipped.v1")]
     SkippedV1 {
-        /// When the first of them was due.
+        /// Due time of the first skipped launch.
         from: Timestamp,
-        /// When the last of them was.
+        /// Due time of the last skipped launch.
         until: Timestamp,
-        /// How many, at most 1,000: then there may have been more.
+        /// Number of skipped launches, at most 1,000. At 1,000 there may have been more.
         count: u32,
-        /// Why.
+        /// Reason for the skip.
         reason: SkipReason,
-        /// When it is next due.
+        /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// A launch waits until nothing of it runs any more.
+    /// A launch waits until none of its tasks runs.
     #[serde(rename = "queued.v1")]
     QueuedV1 {
-        /// When it was due.
+        /// Time when the launch was due.
         due: Timestamp,
-        /// When it is next due.
+        /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// It launches nothing until it is resumed.
+    /// The periodic task was paused and launches nothing until it is resumed.
     #[serde(rename = "paused.v1")]
     PausedV1 {},
-    /// It launches again.
+    /// The periodic task was resumed.
     #[serde(rename = "resumed.v1")]
     ResumedV1 {
-        /// When it is next due.
+        /// Time when it is next due.
         next: Option<Timestamp>,
     },
-    /// It is no longer desired.
+    /// The periodic task is no longer desired.
     #[serde(rename = "removed.v1")]
     RemovedV1 {},
 }
 
-/// A periodic task as a client desired it.
+/// A periodic task as desired by a client.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredPeriodic {
-    /// Names it.
+    /// GUID of the periodic task.
     pub periodic_guid: PeriodicGuid,
-    /// Its domain.
+    /// Domain of the periodic task.
     pub domain: Domain,
-    /// When it is due: minute, hour, day of the month, month, day of the week, or a word like `@daily`.
+    /// Schedule as a cron expression: minute, hour, day of the month, month, day of the week. Or a word such
+    /// as `@daily`.
     pub cron: String,
-    /// The zone of the IANA database in which that is meant.
+    /// Time zone of the schedule, from the IANA database.
     pub time_zone: String,
-    /// What becomes of a launch while an earlier one runs.
+    /// Handling of a launch while an earlier task runs.
     pub overlap: Overlap,
-    /// What each task that it launches runs.
+    /// Definition of the launched tasks.
     pub definition: Arc<TaskDefinition>,
 }
 
@@ -123,45 +124,45 @@ impl Mirror<DesiredPeriodic> for definition::DesiredPeriodic {
     }
 }
 
-/// What becomes of a launch that is due while an earlier one runs.
+/// The handling of a launch that is due while an earlier task runs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is launched beside it.
+    /// The task is launched beside the earlier one.
     Allowed,
-    /// It is skipped.
+    /// The launch is skipped.
     Skipped,
-    /// It waits until nothing of it runs any more.
+    /// The launch waits until none of its tasks runs.
     Queued,
 }
 mirror!(enum Overlap = definition::Overlap { Allowed, Skipped, Queued });
 
-/// Why a task was launched when it was.
+/// The reason why a task was launched.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchReason {
-    /// It was due.
+    /// The launch was due.
     Due,
-    /// It had been due for a while, or others before it were missed.
+    /// The launch was overdue, or earlier launches were missed.
     CatchUp,
-    /// It had waited for an earlier one to end.
+    /// The launch had waited for an earlier task to end.
     Queued,
-    /// Somebody wanted it now.
+    /// A client requested the launch.
     Asked,
 }
 mirror!(enum LaunchReason = periodic::LaunchReason { Due, CatchUp, Queued, Asked });
 
-/// Why a launch was skipped.
+/// The reason why a launch was skipped.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// A later one was due, too.
+    /// A later launch was due, too.
     Missed,
-    /// An earlier one still ran.
+    /// An earlier task was still running.
     StillRuns,
-    /// One waited for that already.
+    /// Another launch was already waiting.
     OneWaits,
-    /// It waited, and was given up.
+    /// The launch was waiting and was given up.
     GivenUp,
 }
 mirror!(enum SkipReason = periodic::SkipReason { Missed, StillRuns, OneWaits, GivenUp });

@@ -1,7 +1,8 @@
-//! What is stored of processes: the desired side, instances, evacuating twins. Every version of every event.
+//! Stored events of processes: the desired state, instances, and evacuating instances, in every version.
 //!
-//! A new version of an event is a variant of its own (`CrashedV2`, `crashed.v2`) beside the old one. The `Mirror` into
-//! today's event then has an arm that upcasts the old version; the `Mirror` out of today's writes the new one.
+//! A new version of an event is a variant of its own (`CrashedV2`, `crashed.v2`) beside the old one. The
+//! `Mirror` into the current event then has an arm that upcasts the old version. The `Mirror` out of the
+//! current event writes the new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,63 +20,63 @@ use crate::names::{DefinitionId, Domain, ProcessGuid};
 use crate::rank::Priority;
 use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating};
 
-/// Events of the desired side.
+/// An event of the desired state of a process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DesiredEvent")]
 pub enum Desired {
-    /// The process was desired: a new epoch begins.
+    /// The process was desired: a new epoch starts.
     #[serde(rename = "desired.v1")]
     DesiredV1(Box<DesiredLrp>),
-    /// Its scale, priority, routes, annotation or policies changed.
+    /// The scale, priority, routes, annotation or policies changed.
     #[serde(rename = "updated.v1")]
     UpdatedV1(DesiredLrpUpdate),
-    /// A definition came to it.
+    /// A definition was added.
     #[serde(rename = "definition_added.v1")]
     DefinitionAddedV1 {
-        /// Its id.
+        /// Id of the definition.
         definition_id: DefinitionId,
-        /// What each instance runs.
+        /// Content of the definition.
         definition: Arc<Definition>,
     },
-    /// Every instance shall run this definition.
+    /// A definition became active: every instance is to run it.
     #[serde(rename = "activated.v1")]
     ActivatedV1 {
-        /// Which.
+        /// Id of the definition.
         definition_id: DefinitionId,
     },
     /// A definition is known to work, and instances restart with it.
     #[serde(rename = "healthy_changed.v1")]
     HealthyChangedV1 {
-        /// Which.
+        /// Id of the definition.
         definition_id: DefinitionId,
     },
-    /// Definitions that nothing uses any more are gone.
+    /// Unused definitions were removed.
     #[serde(rename = "pruned.v1")]
     PrunedV1 {
-        /// Which.
+        /// Ids of the definitions.
         definition_ids: Vec<DefinitionId>,
     },
-    /// A global process runs on other cells.
+    /// The cells of a global process changed.
     #[serde(rename = "cells_changed.v1")]
     CellsChangedV1 {
-        /// The cells that came or changed.
+        /// Cells that were added or changed.
         cells: Vec<GlobalCell>,
-        /// The ordinals of those that left.
+        /// Ordinals of the cells that were removed.
         left: Indices,
     },
-    /// Nobody desires it.
+    /// The process is no longer desired.
     #[serde(rename = "removed.v1")]
     RemovedV1 {},
 }
 
-/// A cell on which a global process runs an instance.
+/// A cell that runs an instance of a global process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GlobalCell {
-    /// Its ordinal, which is the index.
+    /// Ordinal of the cell, which is the index of the instance.
     pub index: u32,
-    /// Which cell.
+    /// Id of the cell.
     pub cell_id: crate::names::CellId,
-    /// Whether it takes no new work.
+    /// `true` if the cell accepts no new work.
     pub cordoned: bool,
 }
 
@@ -93,71 +94,71 @@ impl Mirror<GlobalCell> for (u32, desired::GlobalCell) {
     }
 }
 
-/// Where the instances of a process run.
+/// The placement mode of a process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// So many as are desired, wherever the auction finds the best places.
+    /// A desired number of instances, on the cells that the auction selects.
     Replicated,
-    /// One on each cell that fits.
+    /// One instance on each suitable cell.
     Global,
 }
 mirror!(enum Mode = definition::Mode { Replicated, Global });
 
-/// A `DesiredLRP` as a client desired it.
+/// A `DesiredLRP` as desired by a client.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrp {
-    /// Names the process.
+    /// GUID of the process.
     pub process_guid: ProcessGuid,
-    /// Its domain.
+    /// Domain of the process.
     pub domain: Domain,
-    /// Where its instances run.
+    /// Placement mode.
     pub mode: Mode,
-    /// How many instances; 0 where the cells say how many.
+    /// Number of instances. 0 for a global process, whose cells determine the number.
     pub instances: u32,
-    /// How urgent it is, 1 to 100: whose priority is greater is placed first.
+    /// Priority, 1 to 100. Higher priorities are placed first.
     pub priority: Priority,
-    /// Routing data: for each router any JSON, kept as text.
+    /// Routing data: JSON text by router.
     pub routes: BTreeMap<String, String>,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: String,
-    /// How its instances are replaced.
+    /// Update, rollback and restart policies.
     pub policies: Policies,
-    /// The definition's id.
+    /// Id of the definition.
     pub definition_id: DefinitionId,
-    /// What each instance runs.
+    /// Content of the definition.
     pub definition: Arc<Definition>,
 }
 mirror!(struct DesiredLrp = definition::DesiredLrp {
     process_guid, domain, mode, instances, priority, routes, annotation, policies, definition_id, definition,
 });
 
-/// What one instance of a process runs and needs.
+/// The content and the requirements of an instance of a process.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Definition {
-    /// Which cells may take it.
+    /// Constraint on the cells that may run it.
     pub constraint: Arc<Constraint>,
-    /// Environment of everything that runs in the container.
+    /// Environment of every program in the container.
     pub environment_variables: Vec<Variable>,
-    /// Runs before `action`, to its end.
+    /// Action that runs to completion before `action`.
     pub setup: Option<Arc<Action>>,
-    /// What is kept running.
+    /// Action that is kept running.
     pub action: Arc<Action>,
-    /// Tells whether the instance is healthy.
+    /// Action that checks the health of the instance.
     pub monitor: Option<Arc<Action>>,
-    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    /// Time for which the monitor may fail before its first success, in milliseconds. 0 for no limit.
     pub start_timeout_ms: u64,
     /// Memory in MiB.
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    /// Share of the processor relative to other containers, 1 to 1024. 0 for the default of the cell.
     pub cpu_weight: u32,
-    /// Ports that the instance listens on, as it sees them.
+    /// Container ports of the instance. Each is mapped to a host port.
     pub ports: Ports,
-    /// Time between TERM and KILL when it is stopped, in milliseconds.
+    /// Time between TERM and KILL when the instance is stopped, in milliseconds.
     pub grace_period_ms: u64,
-    /// What of its surroundings is not as usual; none: all is.
+    /// Settings of the container's environment. `None` for the defaults.
     pub sandbox: Option<Arc<Sandbox>>,
 }
 mirror!(struct Definition = definition::Definition {
@@ -165,18 +166,18 @@ mirror!(struct Definition = definition::Definition {
     ports, grace_period_ms, sandbox,
 });
 
-/// Changes to a process that restart nothing: what is absent stays.
+/// Changes to a process that restart no instances. Absent fields do not change.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrpUpdate {
-    /// How many instances.
+    /// Number of instances.
     pub instances: Option<u32>,
-    /// How urgent it is, 1 to 100.
+    /// Priority, 1 to 100.
     pub priority: Option<Priority>,
     /// Routing data.
     pub routes: Option<BTreeMap<String, String>>,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: Option<String>,
-    /// How its instances are replaced, from the next rollout on.
+    /// Update, rollback and restart policies, effective from the next rollout.
     pub policies: Option<Policies>,
 }
 mirror!(struct DesiredLrpUpdate = definition::DesiredLrpUpdate { instances, priority, routes, annotation, policies });
@@ -217,192 +218,192 @@ impl Mirror<Desired> for desired::Event {
     }
 }
 
-/// Events of instances.
+/// An event of instances.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ActualEvent")]
 pub enum Actual {
     /// UNCLAIMED records were created.
     #[serde(rename = "created.v1")]
     CreatedV1 {
-        /// Which.
+        /// Indices of the records.
         indices: Indices,
-        /// The definition that they shall run.
+        /// Definition that the instances are to run.
         definition_id: DefinitionId,
     },
-    /// A cell took one.
+    /// A cell claimed an instance.
     #[serde(rename = "claimed.v1")]
     ClaimedV1 {
-        /// Which.
+        /// Index of the instance.
         index: u32,
-        /// The definition.
+        /// Definition of the instance.
         definition_id: DefinitionId,
-        /// The container.
+        /// Container of the instance.
         by: Instance,
-        /// Why there.
+        /// Explanation of the placement.
         placement: Option<Box<Explanation>>,
     },
-    /// One runs.
+    /// An instance is running.
     #[serde(rename = "started.v1")]
     StartedV1 {
-        /// Which.
+        /// Index of the instance.
         index: u32,
-        /// The definition.
+        /// Definition of the instance.
         definition_id: DefinitionId,
-        /// The container.
+        /// Container of the instance.
         by: Instance,
-        /// Where it is reached.
+        /// Address and ports of the instance.
         net: NetInfo,
-        /// How it is kept apart.
+        /// Isolation of the container.
         #[serde(default)]
         isolation: Isolation,
     },
-    /// One crashed, as an invented version had it: what proves that old versions are read.
+    /// An instance crashed, in an invented old version. Tests use it to prove that old versions can be read.
     #[cfg(test)]
     #[serde(rename = "crashed.v0")]
     CrashedV0 {
-        /// Which.
+        /// Index of the instance.
         index: u32,
-        /// The name of the container, without its cell.
+        /// GUID of the container, without its cell.
         instance_guid: crate::names::InstanceGuid,
-        /// The cell, beside it.
+        /// Cell of the container, in a field of its own.
         cell_id: crate::names::CellId,
-        /// The exit status, where today a reason stands.
+        /// Exit status, in place of today's reason.
         status: u32,
-        /// Crashes counted, with this one.
+        /// Number of counted crashes, including this one.
         crash_count: u32,
-        /// The definition that it ran.
+        /// Definition of the instance.
         definition_id: DefinitionId,
     },
-    /// One crashed.
+    /// An instance crashed.
     #[serde(rename = "crashed.v1")]
     CrashedV1 {
-        /// Which.
+        /// Index of the instance.
         index: u32,
-        /// The definition.
+        /// Definition of the instance.
         definition_id: DefinitionId,
-        /// The container.
+        /// Container of the instance.
         by: Instance,
-        /// Why.
+        /// Reason for the crash.
         reason: String,
-        /// The status that its action exited with, if that is why.
+        /// Exit status of the action, if it caused the crash.
         exit_status: Option<i32>,
-        /// Crashes counted, with this one.
+        /// Number of counted crashes, including this one.
         crash_count: u32,
-        /// Whether and when it is restarted.
+        /// Time of the restart, if there is one.
         restart: Restart,
-        /// How many restarts its policy allows, and how many it counts; none: any number.
+        /// Restarts that the policy allows and counts. `None` if the number is not limited.
         attempts: Option<Attempts>,
     },
-    /// An auction could not place some.
+    /// An auction could not place instances.
     #[serde(rename = "placement_failed.v1")]
     PlacementFailedV1 {
-        /// Which.
+        /// Indices of the instances.
         indices: Indices,
-        /// The definition.
+        /// Definition of the instances.
         definition_id: DefinitionId,
-        /// Why, as users read it.
+        /// Placement error, as shown to users.
         error: String,
-        /// Why, cell by cell.
+        /// Explanation of the failure by cell.
         explanation: Option<Box<Explanation>>,
     },
-    /// Some have to be placed anew.
+    /// Instances have to be placed again.
     #[serde(rename = "unclaimed.v1")]
     UnclaimedV1 {
-        /// Which.
+        /// Indices of the instances.
         indices: Indices,
-        /// The definition.
+        /// Definition of the instances.
         definition_id: DefinitionId,
-        /// Why.
+        /// Reason for the change.
         cause: Unclaimed,
     },
-    /// Some were asked to stop: their reps are ordered again until they are gone.
+    /// Instances were asked to stop. Their reps receive the order repeatedly until the instances are gone.
     #[serde(rename = "stop_requested.v1")]
     StopRequestedV1 {
-        /// Which.
+        /// Indices of the instances.
         indices: Indices,
-        /// The definition.
+        /// Definition of the instances.
         definition_id: DefinitionId,
-        /// Why.
+        /// Reason for the stop.
         cause: Ended,
     },
-    /// Some records are gone.
+    /// Instance records were removed.
     #[serde(rename = "removed.v1")]
     RemovedV1 {
-        /// Which.
+        /// Indices of the instances.
         indices: Indices,
-        /// The definition.
+        /// Definition of the instances.
         definition_id: DefinitionId,
-        /// Why.
+        /// Reason for the removal.
         cause: Ended,
     },
-    /// A client has a program run in the container of one that runs.
+    /// A client ran a program in the container of a running instance.
     #[serde(rename = "entered.v1")]
     EnteredV1 {
-        /// Which.
+        /// Index of the instance.
         index: u32,
-        /// The definition.
+        /// Definition of the instance.
         definition_id: DefinitionId,
-        /// The container.
+        /// Container of the instance.
         by: Instance,
-        /// What is run.
+        /// Program and its arguments.
         exec: Box<Exec>,
     },
 }
 
-/// Whether and when a crashed instance is restarted.
+/// The restart of a crashed instance.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Restart {
-    /// In the same decision.
+    /// A restart in the same decision.
     AtOnce,
-    /// At this time.
+    /// A restart at this time.
     At(Timestamp),
-    /// Not by itself.
+    /// No automatic restart.
     Never(Declined),
 }
 mirror!(enum Restart = crash::Restart { AtOnce, At(due), Never(why) });
 
-/// Why a crashed instance is not restarted.
+/// The reason why a crashed instance is not restarted.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Declined {
-    /// It exited with status 0, and the policy's condition is on-failure.
+    /// The action exited with status 0, and the policy's condition is on-failure.
     Succeeded,
     /// The policy's condition is none.
     NoRestarts,
     /// The policy's restarts are used up.
     UsedUp,
-    /// It crashed too often for the crash policy.
+    /// The instance crashed too often for the crash policy.
     GivenUp,
 }
 mirror!(enum Declined = crash::Declined { Succeeded, NoRestarts, UsedUp, GivenUp });
 
-/// How many restarts a policy allows, and how many it counts.
+/// The number of restarts that a policy counts and allows.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// Those that it counts, with the one that follows from the crash, if one does.
+    /// Number of counted restarts, including the one that follows from the crash, if any.
     pub counted: u32,
-    /// Those that it allows.
+    /// Maximum number of restarts.
     pub allowed: u32,
 }
 mirror!(struct Attempts = crash::Attempts { counted, allowed });
 
-/// Why an instance was unclaimed.
+/// The reason why an instance was unclaimed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unclaimed {
-    /// It crashed and restarts at once.
+    /// The instance crashed and restarts immediately.
     Crash,
-    /// Its wait after a crash is over.
+    /// The restart delay after a crash ended.
     Restart,
-    /// Its cell disappeared.
+    /// The cell disappeared.
     CellLost,
-    /// Its cell evacuates.
+    /// The cell evacuates.
     Evacuation,
 }
 mirror!(enum Unclaimed = actual::Unclaimed { Crash, Restart, CellLost, Evacuation });
 
-/// Why an instance is asked to stop, or was removed.
+/// The reason why an instance is asked to stop, or was removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
@@ -410,27 +411,29 @@ pub enum Ended {
     Removed,
     /// Fewer instances are desired.
     Scale,
-    /// Its cell doesn't fit the definition any more.
+    /// The cell no longer fits the definition.
     CellUnfit,
-    /// Somebody stopped this instance.
+    /// The instance was stopped by request.
     Retired,
-    /// The process was desired anew; this belongs to its earlier life.
+    /// The process was desired again, and the instance belongs to an earlier epoch.
     Superseded,
-    /// Nobody desires it, and the domain is fresh.
+    /// The instance is not desired, and the domain is fresh.
     Undesired,
-    /// The rep stopped it, or has no container for it.
+    /// The rep stopped the instance, or has no container for it.
     Stopped,
-    /// It crashed while it was being stopped.
+    /// The instance crashed while it was being stopped.
     Crashed,
-    /// Its cell disappeared while it was being stopped, nobody desires it, or another definition takes its place.
+    /// The cell disappeared while the instance was being stopped, was not desired, or was being replaced by
+    /// another definition.
     CellLost,
-    /// Its cell evacuated it while it was being stopped, or another definition takes its place.
+    /// The cell evacuated the instance while it was being stopped or replaced by another definition.
     Evacuated,
-    /// Another definition takes its place.
+    /// Another definition replaces the instance.
     Replaced,
-    /// Its rollout gave it up: it failed or was too late, or everything goes back because others failed.
+    /// The rollout gave up the instance: it failed or was too late, or the rollout goes back because others
+    /// failed.
     RolloutFailed,
-    /// Something more urgent gets its room.
+    /// More urgent work takes the room of the instance.
     Preempted,
 }
 mirror!(enum Ended = actual::Ended {
@@ -559,47 +562,47 @@ impl Mirror<Actual> for actual::Event {
     }
 }
 
-/// Events of evacuating records.
+/// An event of evacuating instances.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "EvacuatingEvent")]
 pub enum Evacuating {
-    /// One was created or taken over.
+    /// An evacuating record was created or taken over.
     #[serde(rename = "set.v1")]
     SetV1 {
-        /// The index.
+        /// Index of the instance.
         index: u32,
-        /// The definition.
+        /// Definition of the instance.
         definition_id: DefinitionId,
-        /// The container.
+        /// Container of the instance.
         by: Instance,
-        /// Where it is reached.
+        /// Address and ports of the instance.
         net: NetInfo,
-        /// When it ends.
+        /// Time when the record expires.
         expires_at: Timestamp,
     },
-    /// One is gone.
+    /// An evacuating record was removed.
     #[serde(rename = "removed.v1")]
     RemovedV1 {
-        /// The index.
+        /// Index of the instance.
         index: u32,
-        /// The definition.
+        /// Definition of the instance.
         definition_id: DefinitionId,
-        /// Why.
+        /// Reason for the removal.
         cause: Gone,
     },
 }
 
-/// Why an evacuating record went.
+/// The reason why an evacuating record was removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Gone {
-    /// A replacement runs.
+    /// A replacement is running.
     Replaced,
     /// The rep removed it.
     Removed,
-    /// Its time is over.
+    /// The record expired.
     Expired,
-    /// Its cell disappeared.
+    /// The cell disappeared.
     CellLost,
 }
 mirror!(enum Gone = evacuating::Gone { Replaced, Removed, Expired, CellLost });

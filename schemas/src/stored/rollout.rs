@@ -1,4 +1,4 @@
-//! What is stored of rollouts and of the policies of a deployment. Every version of every event.
+//! Stored events of rollouts, and the stored policies of a deployment, in every version.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,208 +11,208 @@ use crate::{Indices, Timestamp, rollout};
 /// The policies of a deployment.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Policies {
-    /// How an update rolls.
+    /// Policy of updates.
     pub update: UpdatePolicy,
-    /// How a rollback rolls.
+    /// Policy of rollbacks.
     pub rollback: UpdatePolicy,
-    /// How many instances a rollout leaves RUNNING at least.
+    /// Minimum number of instances that a rollout keeps RUNNING.
     pub min_running: Option<u32>,
-    /// How many containers that ended are kept of each index for queries to show.
+    /// Number of ended containers per index that are kept for queries.
     pub history_limit: Option<u32>,
-    /// Whether and when a crashed instance is restarted.
+    /// Restart policy of crashed instances.
     pub restart: RestartPolicy,
 }
 mirror!(struct Policies = policy::Policies { update, rollback, min_running, history_limit, restart });
 
-/// Whether and when a crashed instance is restarted.
+/// The policy for restarts of crashed instances.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RestartPolicy {
-    /// After which crashes.
+    /// Crashes that are followed by a restart.
     pub condition: RestartCondition,
-    /// How long each restart waits, in milliseconds; none: as long as the crash policy says.
+    /// Delay of each restart, in milliseconds. `None` for the delays of the crash policy.
     pub delay_ms: Option<u32>,
-    /// How often an index is restarted as one definition.
+    /// Maximum number of restarts of an index with the same definition.
     pub max_attempts: Option<u32>,
-    /// For how long a restart counts, in milliseconds; 0: for ever.
+    /// Time for which a restart is counted, in milliseconds. 0 for no limit.
     pub window_ms: u32,
 }
 mirror!(struct RestartPolicy = policy::RestartPolicy { condition, delay_ms, max_attempts, window_ms });
 
-/// After which crashes an instance is restarted.
+/// The crashes that are followed by a restart.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartCondition {
-    /// After each.
+    /// Every crash.
     Any,
-    /// Unless its action exited with status 0.
+    /// Every crash except an exit of the action with status 0.
     OnFailure,
-    /// After none.
+    /// No crash.
     None,
 }
 mirror!(enum RestartCondition = policy::RestartCondition { Any, OnFailure, None });
 
-/// How a rollout replaces instances.
+/// The policy for the replacement of instances by a rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatePolicy {
-    /// How many indices are in replacement at once.
+    /// Number of indices that are in replacement at once.
     pub parallelism: Parallelism,
-    /// How long to wait after an index was replaced, in milliseconds.
+    /// Delay after an index was replaced, in milliseconds.
     pub delay_ms: u64,
-    /// Which comes first at an index.
+    /// Order of start and stop at an index.
     pub order: UpdateOrder,
-    /// What a failing definition leads to.
+    /// Action on a failing definition.
     pub failure_action: FailureAction,
-    /// How long a new instance has to be RUNNING before it counts as healthy, in milliseconds.
+    /// Time that a new instance must be RUNNING to count as healthy, in milliseconds.
     pub monitor_ms: u64,
-    /// The part of the indices that may fail.
+    /// Fraction of the indices that may fail.
     pub max_failure_ratio: Ratio,
-    /// How long an index may take once the definition is known to work, in milliseconds; 0: for ever.
+    /// Maximum time for an index once the definition is known to work, in milliseconds. 0 for no limit.
     pub index_deadline_ms: u64,
-    /// Pause after so many indices were replaced.
+    /// Number of replaced indices after which the rollout pauses.
     pub pause_after: Option<u32>,
 }
 mirror!(struct UpdatePolicy = policy::UpdatePolicy {
     parallelism, delay_ms, order, failure_action, monitor_ms, max_failure_ratio, index_deadline_ms, pause_after,
 });
 
-/// How many indices are in replacement at once.
+/// The number of indices that are in replacement at once.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Parallelism {
-    /// So many.
+    /// A number of indices.
     Count(u32),
-    /// So many of a hundred of the instances.
+    /// A percentage of the instances.
     Percent(u8),
 }
 mirror!(enum Parallelism = policy::Parallelism { Count(count), Percent(percent) });
 
-/// Which comes first at an index.
+/// The order of start and stop at an index.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateOrder {
-    /// The start of the new instance.
+    /// The new instance starts before the old one stops.
     StartFirst,
-    /// The stop of the old one.
+    /// The old instance stops before the new one starts.
     StopFirst,
 }
 mirror!(enum UpdateOrder = policy::UpdateOrder { StartFirst, StopFirst });
 
-/// What a failing definition leads to.
+/// The action on a failing definition.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureAction {
-    /// The index is tried again and again.
+    /// The index is tried again indefinitely.
     Hold,
     /// The rollout pauses.
     Pause,
-    /// The next index takes its turn.
+    /// The rollout continues with the next index.
     Continue,
-    /// Everything goes back.
+    /// The rollout is rolled back.
     Rollback,
 }
 mirror!(enum FailureAction = policy::FailureAction { Hold, Pause, Continue, Rollback });
 
-/// Forward or back.
+/// The direction of a rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "RolloutKind")]
 pub enum Kind {
-    /// To a definition that somebody asked for.
+    /// To a requested definition.
     Update,
-    /// Back to the one that was healthy before.
+    /// Back to the definition that was healthy before.
     Rollback,
 }
 mirror!(enum Kind = rollout::Kind { Update, Rollback });
 
-/// Why a rollout pauses.
+/// The reason why a rollout pauses.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pause {
-    /// Somebody asked for it.
+    /// A client requested the pause.
     Asked,
-    /// As many indices were replaced as its policy's `pause_after` says.
+    /// The number of replaced indices reached the policy's `pause_after`.
     Canary,
-    /// More indices failed than its policy allows.
+    /// More indices failed than the policy allows.
     Failures,
 }
 mirror!(enum Pause = rollout::Pause { Asked, Canary, Failures });
 
-/// Events of rollouts. Each but `started` speaks of the current one.
+/// An event of rollouts. Each event except `started` refers to the current rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RolloutEvent")]
 pub enum Rollout {
-    /// One began; what was under way is superseded.
+    /// A rollout started and superseded any rollout in progress.
     #[serde(rename = "started.v1")]
     StartedV1 {
-        /// Forward or back.
+        /// Direction of the rollout.
         kind: Kind,
-        /// The definition that every index shall run.
+        /// Definition that every index is moved to.
         target: DefinitionId,
-        /// Where a rollback goes.
+        /// Definition that a rollback returns to.
         rollback_to: Option<DefinitionId>,
-        /// How many indices are to be replaced.
+        /// Number of indices to replace.
         total: u32,
-        /// How it rolls.
+        /// Policy of the rollout.
         policy: Box<UpdatePolicy>,
-        /// Why, as users read it.
+        /// Reason, as shown to users.
         reason: String,
     },
-    /// Indices take their turn.
+    /// The replacement of indices started.
     #[serde(rename = "begun.v1")]
     BegunV1 {
-        /// Which.
+        /// The indices.
         indices: Indices,
     },
-    /// There is no room for both instances of an index: the old one goes first.
+    /// The old instance of an index stops first, because there is not enough room for both.
     #[serde(rename = "fell_back.v1")]
     FellBackV1 {
-        /// Which.
+        /// The index.
         index: u32,
     },
-    /// The new instance of an index runs and survived its monitor: the old one is to go.
+    /// The new instance of an index runs and has survived its monitor, so the old one is to stop.
     #[serde(rename = "took_over.v1")]
     TookOverV1 {
-        /// Which.
+        /// The index.
         index: u32,
     },
     /// The old instance of an index is gone.
     #[serde(rename = "replaced.v1")]
     ReplacedV1 {
-        /// Which.
+        /// The index.
         index: u32,
-        /// When the next one may take its turn.
+        /// End of the delay before the next index may start.
         rests_until: Timestamp,
     },
-    /// The new instance of an index failed: at most once of each index.
+    /// The new instance of an index failed. Recorded at most once for each index.
     #[serde(rename = "failed.v1")]
     FailedV1 {
-        /// Which.
+        /// The index.
         index: u32,
-        /// Why.
+        /// Reason for the failure.
         reason: String,
     },
     /// An index is given up for now.
     #[serde(rename = "stalled.v1")]
     StalledV1 {
-        /// Which.
+        /// The index.
         index: u32,
-        /// When it may take its turn again.
+        /// Time when the index may be tried again.
         retry_at: Timestamp,
-        /// Why.
+        /// Reason for the stall.
         reason: String,
     },
-    /// No index takes its turn any more.
+    /// The rollout paused: no further index starts.
     #[serde(rename = "paused.v1")]
     PausedV1 {
-        /// Why.
+        /// Cause of the pause.
         cause: Pause,
-        /// Why, as users read it.
+        /// Reason, as shown to users.
         reason: String,
     },
-    /// Indices take their turns again.
+    /// The rollout resumed.
     #[serde(rename = "resumed.v1")]
     ResumedV1 {},
-    /// Every index runs the target.
+    /// The rollout completed: every index runs the target.
     #[serde(rename = "completed.v1")]
     CompletedV1 {},
 }

@@ -1,4 +1,4 @@
-//! What is stored of tasks: every version of every event.
+//! Stored events of tasks, in every version.
 
 use std::sync::Arc;
 
@@ -12,101 +12,102 @@ use crate::names::{Domain, TaskGuid};
 use crate::rank::Priority;
 use crate::{definition, task};
 
-/// Events of tasks.
+/// An event of a task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "TaskEvent")]
 pub enum Task {
-    /// It was desired: a new epoch begins.
+    /// The task was desired: a new epoch starts.
     #[serde(rename = "desired.v1")]
     DesiredV1(Box<DesiredTask>),
-    /// A cell runs it.
+    /// A cell runs the task.
     #[serde(rename = "started.v1")]
     StartedV1 {
-        /// The container.
+        /// Container of the task.
         by: Instance,
-        /// Why there.
+        /// Explanation of the placement.
         placement: Option<Box<Explanation>>,
-        /// How it is kept apart.
+        /// Isolation of the container.
         #[serde(default)]
         isolation: Isolation,
     },
-    /// It could not be placed and waits for room.
+    /// The task could not be placed and waits for room.
     #[serde(rename = "placement_failed.v1")]
     PlacementFailedV1 {
-        /// Why, as users read it.
+        /// Placement error, as shown to users.
         error: String,
-        /// Why, cell by cell.
+        /// Explanation of the failure by cell.
         explanation: Option<Box<Explanation>>,
     },
-    /// It ended.
+    /// The task ended.
     #[serde(rename = "completed.v1")]
     CompletedV1 {
-        /// The container that ran it, if one did.
+        /// Container that ran the task. `None` if it never ran.
         by: Option<Instance>,
-        /// Its outcome.
+        /// Outcome of the task.
         outcome: Outcome,
-        /// Why, cell by cell, if it could not be placed.
+        /// Explanation by cell, if the task could not be placed.
         explanation: Option<Box<Explanation>>,
     },
-    /// Somebody resolves it.
+    /// The task is being resolved.
     #[serde(rename = "resolving.v1")]
     ResolvingV1 {},
-    /// Its owner was called.
+    /// The completion callback of the task was tried.
     #[serde(rename = "callback_tried.v1")]
     CallbackTriedV1 {
-        /// The how manieth call of this life it was, from 1.
+        /// Number of the attempt within the epoch, from 1.
         attempt: u32,
-        /// What came of it.
+        /// Outcome of the attempt.
         called: Called,
     },
-    /// Nobody finished resolving it.
+    /// The task was not resolved in time and is COMPLETED again.
     #[serde(rename = "demoted.v1")]
     DemotedV1 {},
-    /// It is gone.
+    /// The task was deleted.
     #[serde(rename = "deleted.v1")]
     DeletedV1 {},
 }
 
-/// A task as a client desired it.
+/// A task as desired by a client.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredTask {
-    /// Names the task.
+    /// GUID of the task.
     pub task_guid: TaskGuid,
-    /// Its domain.
+    /// Domain of the task.
     pub domain: Domain,
-    /// What it runs.
+    /// Definition of the task.
     pub definition: Arc<TaskDefinition>,
 }
 mirror!(struct DesiredTask = definition::DesiredTask { task_guid, domain, definition });
 
-/// What a task runs and needs.
+/// The content and the requirements of a task.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDefinition {
-    /// Which cells may take it.
+    /// Constraint on the cells that may run it.
     pub constraint: Constraint,
-    /// Environment of everything that runs in the container.
+    /// Environment of every program in the container.
     pub environment_variables: Vec<Variable>,
-    /// What is run, once.
+    /// Action that is run once.
     pub action: Action,
     /// Memory in MiB.
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    /// Share of the processor relative to other containers, 1 to 1024. 0 for the default of the cell.
     pub cpu_weight: u32,
-    /// The file whose content is the task's result, relative to the work directory; empty: no result.
+    /// File whose content is the result of the task, relative to the work directory. Empty if the task has no
+    /// result.
     pub result_file: String,
-    /// Where the completed task is posted to; none: it waits to be resolved.
+    /// URL that the completed task is posted to. `None` if the task waits to be resolved.
     pub completion_callback_url: Option<Secret>,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: String,
-    /// How urgent it is, 1 to 100: whose priority is greater is placed first.
+    /// Priority, 1 to 100. Higher priorities are placed first.
     pub priority: Priority,
-    /// What becomes of the task while no cell can take it.
+    /// Handling of the task while no cell can run it.
     pub placement: Placement,
-    /// Time between TERM and KILL when it is cancelled, in milliseconds.
+    /// Time between TERM and KILL when the task is cancelled, in milliseconds.
     pub grace_period_ms: u64,
-    /// What of its surroundings is not as usual; none: all is.
+    /// Settings of the container's environment. `None` for the defaults.
     pub sandbox: Option<Arc<Sandbox>>,
 }
 mirror!(struct TaskDefinition = definition::TaskDefinition {
@@ -114,15 +115,15 @@ mirror!(struct TaskDefinition = definition::TaskDefinition {
     completion_callback_url, annotation, priority, placement, grace_period_ms, sandbox,
 });
 
-/// What becomes of a task that can't be placed.
+/// The handling of a task that cannot be placed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// It fails at once with the reason.
+    /// The task fails immediately with the reason.
     Fail,
-    /// It waits from its creation for room, and only then fails.
+    /// The task waits for room until a deadline, and then fails.
     Queue {
-        /// How long it waits, in milliseconds.
+        /// Time from the creation of the task to the deadline, in milliseconds.
         deadline_ms: u64,
     },
 }
@@ -132,28 +133,28 @@ mirror!(enum Placement = definition::Placement { Fail, Queue { deadline_ms } });
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It succeeded.
+    /// The task succeeded.
     Succeeded {
-        /// The content of its result file.
+        /// Content of the result file.
         result: String,
     },
-    /// It failed.
+    /// The task failed.
     Failed {
-        /// Why.
+        /// Reason for the failure.
         reason: String,
     },
 }
 mirror!(enum Outcome = task::Outcome { Succeeded { result }, Failed { reason } });
 
-/// What came of one completion callback.
+/// The outcome of one completion callback.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Called {
     /// The server answered with this status.
     Answered(u16),
-    /// It did not answer, and why.
+    /// The server did not answer, for this reason.
     Failed(String),
-    /// It was not called: the BBS may not call there, and why.
+    /// The server was not called, because the BBS may not call this URL. Holds the reason.
     Refused(String),
 }
 mirror!(enum Called = task::Called { Answered(status), Failed(why), Refused(why) });

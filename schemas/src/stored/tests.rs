@@ -1,4 +1,5 @@
-//! That old versions are read, proved by one that never was: `crashed.v0`, which only tests know.
+//! Tests that old event versions can be read. They use `crashed.v0`, an invented version that exists only in
+//! tests.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::{actual, names};
 
 const CLAIMED: &str = include_str!("../../golden/actual.crashed.v1.json");
 
-/// A golden entry whose event is another one.
+/// Returns a golden entry whose event is replaced by another one.
 fn entry_with(event: &Value) -> Vec<u8> {
     let mut entry: Value = serde_json::from_str(CLAIMED).unwrap();
     entry["decisions"][0]["events"] = json!([event]);
@@ -38,7 +39,7 @@ fn an_old_version_is_read_as_todays_event_and_written_as_the_newest() {
     assert_eq!(Entry::decode(written.as_bytes()).unwrap(), read, "and that is the same");
 }
 
-/// The rest of the entry is read in both versions alike.
+/// Proves that replacing the event of the golden entry does not change how the rest of the entry is read.
 #[test]
 fn an_old_version_stands_beside_new_ones_in_one_entry() {
     let golden: Value = serde_json::from_str(CLAIMED).unwrap();

@@ -1,4 +1,5 @@
-//! Random updates, crashes, losses and evacuations, and the peace that comes after them.
+//! Tests of rollouts with random updates, crashes, lost cells and evacuations, followed by a quiet period in
+//! which everything converges.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use schemas::rollout::Phase;
 use super::stage::{Behaviour, CELLS, Stage, cell_id, definition, id, on};
 use crate::given::{instance, net};
 
-/// What may happen next.
+/// A random step of the test.
 #[derive(Clone, Debug)]
 enum Move {
     Act(usize),
@@ -149,7 +150,8 @@ impl Stage {
         }
     }
 
-    /// Whatever happened: in peace, with definitions that work, everything ends on the active one.
+    /// Checks that every instance ends up with the active definition once all cells are present and all
+    /// definitions work.
     fn peace(&mut self) {
         self.absent.clear();
         self.behaves.clear();

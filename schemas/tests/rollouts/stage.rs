@@ -1,5 +1,5 @@
-//! A process whose definitions work, fail, are flaky or never start, its cells, and whoever does what the log asks. After
-//! each decision the promises of a rollout hold.
+//! A simulated process whose definitions work, fail, are flaky or never start, with its cells, rep and
+//! auctioneer. After each decision the invariants of a rollout are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use uuid::Uuid;
 
 use crate::given::{domain, instance, lrp, net, outcome};
 
-/// How the instances of a definition behave.
+/// Behaviour of the instances of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behaviour {
-    /// It runs.
+    /// Runs.
     Works,
-    /// It crashes before it runs.
+    /// Crashes before it runs.
     Fails,
-    /// It crashes before it runs at this index and all higher ones.
+    /// Crashes before it runs, at this index and all higher ones.
     FailsFrom(u32),
-    /// It stays CLAIMED.
+    /// Stays CLAIMED.
     Hangs,
-    /// It runs, and crashes at once.
+    /// Runs, and crashes immediately.
     RunsAndCrashes,
-    /// No cell takes it.
+    /// Fits no cell.
     DoesNotFit,
 }
 
 pub(super) const CELLS: u128 = 4;
 
-/// A process, its cells, and whoever does what the log asks.
+/// A process, its cells, and simulated services that act on the log.
 pub(super) struct Stage {
     pub(super) process: Option<Process>,
     pub(super) now: Timestamp,
@@ -46,7 +46,7 @@ pub(super) struct Stage {
     pub(super) absent: BTreeSet<CellId>,
     pub(super) made: u128,
     pub(super) told: Vec<String>,
-    /// What was asked to stop or removed, and why.
+    /// Instances that were asked to stop or removed, with the reason.
     pub(super) ended: Vec<(Place, Ended)>,
 }
 
@@ -82,7 +82,7 @@ impl Stage {
         stage
     }
 
-    /// One that runs its first definition everywhere.
+    /// Creates a process that runs its first definition at every index.
     pub(super) fn stable(instances: u32, policies: Policies) -> Self {
         let mut stage = Self::new(instances, policies);
         stage.settle();
@@ -148,7 +148,8 @@ impl Stage {
         self.do_(&Command::Report(report))
     }
 
-    /// What a rep or the auctioneer does next about one instance. Whether there was something to do.
+    /// Performs the next action of the rep or the auctioneer for one instance. Returns `true` if there was
+    /// one.
     pub(super) fn act(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let behaves = *self.behaves.get(&place.definition_id).unwrap_or(&Behaviour::Works);
@@ -216,7 +217,7 @@ impl Stage {
         self.process().slots.iter().map(|slot| slot.place.clone()).collect()
     }
 
-    /// The auctioneer finds no place for what waits.
+    /// Reports that the auctioneer found no cell for an instance.
     pub(super) fn unplaced(&mut self, place: &Place, error: &str) {
         let attempt = self.process().actual(place).unwrap().since;
         let unplaced = process::Unplaced { place: place.clone(), attempt, error: error.to_owned() };
@@ -224,7 +225,7 @@ impl Stage {
         self.must(&Command::Fail(outcome));
     }
 
-    /// Everybody does what there is to do, until there is nothing or it goes on for ever.
+    /// Performs actions until none is left, or at most 40 rounds if they never end.
     pub(super) fn settle(&mut self) {
         for _ in 0..40 {
             let mut acted = false;
@@ -238,7 +239,7 @@ impl Stage {
         }
     }
 
-    /// Time passes, and whatever is due happens.
+    /// Advances the time and runs convergence whenever something is due.
     pub(super) fn pass(&mut self, seconds: u64) {
         let until = self.now + Duration::from_secs(seconds);
         for _ in 0..200 {
@@ -361,7 +362,7 @@ impl Stage {
         }
     }
 
-    /// The promises of a rollout, after every decision.
+    /// Checks the invariants of a rollout after a decision.
     pub(super) fn check(&self, before: Option<&Process>, events: &[Event]) {
         let process = self.process();
         let told = || format!("{:#?}\n{events:#?}\n{process:#?}", self.told);
