@@ -1,5 +1,5 @@
-//! Actions: what a container runs, as a tree (`reference` of Diego's models: run, timeout, try, parallel, serial,
-//! codependent, emit progress, download, upload).
+//! Actions: the tree of steps that a container runs (`reference` of Diego's models: run, timeout, try,
+//! parallel, serial, codependent, emit progress, download, upload).
 
 use ecow::EcoString;
 use schemars::JsonSchema;
@@ -7,30 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{ACTION_DEPTH, ACTION_NODES};
 
-/// One step of a container's recipe.
+/// A step of a container's recipe.
 ///
-/// In JSON it is the nested tree. In postcard it is a flat row of nodes, so that depth and size are checked before
-/// anything recursive happens.
+/// In JSON an action is a nested tree. In postcard it is a flat list of nodes, so that depth and size are
+/// checked before any recursion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
-    /// Runs a program; any exit but 0 is a failure.
+    /// Runs a program. Any exit status other than 0 is a failure.
     Run(Run),
-    /// Interrupts its action after a time, which is a failure.
+    /// Interrupts its action after a time limit. Reaching the limit is a failure.
     Timeout(Timeout),
-    /// Runs its action and swallows its failure.
+    /// Runs its action and ignores a failure.
     Try(Try),
-    /// Runs all at once, waits for all, fails if any failed.
+    /// Runs its actions concurrently and waits for all of them. Fails if any failed.
     Parallel(Group),
-    /// Runs one after the other, stops at the first failure.
+    /// Runs its actions one after the other. Stops at the first failure.
     Serial(Group),
-    /// Runs all at once; the exit of any, even with 0, is a failure and ends the others.
+    /// Runs its actions concurrently. The exit of any of them, even with status 0, is a failure and ends the
+    /// others.
     Codependent(Group),
     /// Writes a line to the log before and after its action.
     EmitProgress(EmitProgress),
     /// Fetches an archive and unpacks it.
     Download(Download),
-    /// Sends a file.
+    /// Uploads a file.
     Upload(Upload),
 }
 
@@ -38,95 +39,98 @@ pub enum Action {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The program: a path, or a name looked up in `PATH`.
+    /// Program to run: a path, or a name that is looked up in `PATH`.
     pub path: String,
-    /// Its arguments.
+    /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Where it runs, relative to the container's work directory; empty: there.
+    /// Directory to run in, relative to the container's work directory. If empty, the work directory.
     #[serde(default)]
     pub dir: String,
-    /// Environment of this program, over the container's.
+    /// Environment of this program. Overrides variables of the container.
     #[serde(default)]
     pub env: Vec<Variable>,
-    /// Whether its output is thrown away.
+    /// Set to `true` to discard the output of the program.
     #[serde(default)]
     pub suppress_log_output: bool,
-    /// Who runs it, as a user of the container by name or number, with `:GROUP` behind it or not; empty: who owns its work
-    /// directory. Where containers have no users of their own it is the cell's user in any case.
+    /// User of the container that runs the program, by name or number, optionally followed by `:GROUP`. If
+    /// empty, the owner of the work directory. Ignored on cells whose containers have no users of their own:
+    /// there it is the cell's user.
     #[serde(default)]
     pub user: String,
-    /// What its lines in the log are told as; empty: as the definition says.
+    /// Source label of its lines in the log. If empty, the label of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
-    /// What it may take of the system.
+    /// Limits on its use of system resources.
     #[serde(default, skip_serializing_if = "ResourceLimits::are_usual")]
     pub resource_limits: ResourceLimits,
 }
 
-/// What a program may take of the system.
+/// Limits on a program's use of system resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceLimits {
-    /// How many files it may have open; none: as many as its cell lets it.
+    /// Maximum number of open files. If absent, the limit of the cell.
     #[serde(default)]
     pub nofile: Option<u64>,
 }
 
 impl ResourceLimits {
-    /// Whether nothing is said of any.
+    /// Returns `true` if no limit is set.
     fn are_usual(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// An archive to fetch and unpack: tar, tar with gzip or zip, whatever it is called.
+/// An archive to fetch and unpack. The format (tar, tar with gzip, or zip) is detected from the content, not
+/// from the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Download {
-    /// What it is called in the log; empty: the log tells nothing of it.
+    /// Name of the archive in the log. If empty, the transfer is not logged.
     #[serde(default)]
     pub artifact: String,
-    /// Where it is, as a URL of http or https.
+    /// URL of the archive, http or https.
     pub from: Secret,
-    /// The folder that it is unpacked into, made if there is none: relative to the work directory, or a path of a container
-    /// that has a file system of its own.
+    /// Folder to unpack into, created if it does not exist: relative to the work directory, or an absolute
+    /// path in a container that has its own file system.
     pub to: String,
-    /// By which the cell keeps it for the next download of the same key in the same domain; empty: it isn't kept.
+    /// Key under which the cell caches the archive for later downloads of the same domain. If empty, the
+    /// archive is not cached.
     #[serde(default)]
     pub cache_key: String,
-    /// What its lines in the log are told as; empty: as the definition says.
+    /// Source label of its lines in the log. If empty, the label of the definition.
     #[serde(default)]
     pub log_source: String,
-    /// Who owns what is unpacked, as a run's `user`.
+    /// Owner of the unpacked files, in the form of a run's `user`.
     #[serde(default)]
     pub user: String,
-    /// How it is checked; none: it isn't.
+    /// Checksum algorithm. If absent, the archive is not verified.
     #[serde(default)]
     pub checksum_algorithm: Option<ChecksumAlgorithm>,
-    /// What must come out, in hexadecimal digits.
+    /// Expected checksum, in hexadecimal digits.
     #[serde(default)]
     pub checksum_value: String,
 }
 
-/// How an archive is checked.
+/// Checksum algorithm of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChecksumAlgorithm {
-    /// MD5: tells damage, and no malice.
+    /// MD5: detects corruption, not tampering.
     Md5,
-    /// SHA-1: the same.
+    /// SHA-1: detects corruption, not tampering.
     Sha1,
     /// SHA-256.
     Sha256,
 }
 
 impl ChecksumAlgorithm {
-    /// All of them by name.
+    /// Every algorithm with its name.
     pub const ALL: [(&'static str, Self); 3] =
         [("md5", Self::Md5), ("sha1", Self::Sha1), ("sha256", Self::Sha256)];
 
-    /// Hexadecimal digits of what comes out.
+    /// Returns the length of a checksum in hexadecimal digits.
     #[must_use]
     pub const fn digits(self) -> usize {
         match self {
@@ -137,21 +141,22 @@ impl ChecksumAlgorithm {
     }
 }
 
-/// A file to send.
+/// A file to upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upload {
-    /// What it is called in the log; empty: the log tells nothing of it.
+    /// Name of the file in the log. If empty, the transfer is not logged.
     #[serde(default)]
     pub artifact: String,
-    /// The file: relative to the work directory, or a path of a container that has a file system of its own.
+    /// File to upload: relative to the work directory, or an absolute path in a container that has its own
+    /// file system.
     pub from: String,
-    /// Where it is posted to, as a URL of http or https.
+    /// URL that the file is posted to, http or https.
     pub to: Secret,
-    /// What its lines in the log are told as; empty: as the definition says.
+    /// Source label of its lines in the log. If empty, the label of the definition.
     #[serde(default)]
     pub log_source: String,
-    /// Who reads it, as a run's `user`.
+    /// User that reads the file, in the form of a run's `user`.
     #[serde(default)]
     pub user: String,
 }
@@ -160,17 +165,17 @@ pub struct Upload {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Timeout {
-    /// What is limited.
+    /// Action that the limit applies to.
     pub action: Box<Action>,
-    /// The limit in milliseconds, at least 1.
+    /// Time limit in milliseconds, at least 1.
     pub timeout_ms: u64,
 }
 
-/// An action whose failure doesn't count.
+/// An action whose failure is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Try {
-    /// What is tried.
+    /// Action to try.
     pub action: Box<Action>,
 }
 
@@ -178,26 +183,26 @@ pub struct Try {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// At least one.
+    /// Actions of the group, at least one.
     pub actions: Vec<Action>,
 }
 
-/// An action with progress in the log.
+/// An action whose progress is logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmitProgress {
-    /// What is run.
+    /// Action to run.
     pub action: Box<Action>,
-    /// Written before it; empty: nothing.
+    /// Line to log before the action. If empty, none.
     #[serde(default)]
     pub start_message: String,
-    /// Written when it succeeded; empty: nothing.
+    /// Line to log after success. If empty, none.
     #[serde(default)]
     pub success_message: String,
-    /// Written before the reason when it failed; empty: nothing.
+    /// Prefix of the line that is logged with the reason after a failure. If empty, no line is logged.
     #[serde(default)]
     pub failure_message_prefix: String,
-    /// What these lines are told as; empty: as the definition says.
+    /// Source label of these lines in the log. If empty, the label of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
 }
@@ -206,23 +211,26 @@ pub struct EmitProgress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Variable {
-    /// Its name: not empty, without `=` and NUL.
+    /// Name of the variable: not blank, without `=` and NUL.
     #[schemars(with = "String")]
     pub name: EcoString,
-    /// Its value.
+    /// Value of the variable.
     pub value: Secret,
 }
 
-/// A value that may be secret (docs/model.md, "Secrets"). The log can't be redacted, so no secret gets into it but sealed.
+/// A value that may be secret (docs/model.md, "Secrets"). The log cannot be redacted, so secrets enter it
+/// only in sealed form.
 ///
-/// In JSON a plain value is the text itself, a secret is `{"secret": ..}`, and a sealed one `{"sealed": {"key": .., "data": ..}}`.
+/// In JSON a plain value is the text itself, a secret is `{"secret": ..}`, and a sealed value is `{"sealed":
+/// {"key": .., "data": ..}}`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// Readable by everybody who reads the log.
+    /// A plain value: every reader of the log can read it.
     Plain(EcoString),
-    /// A secret on its way from a client to who seals it. It is never decided on, stored or shown.
+    /// An unsealed secret on its way from a client to the program that seals it. Never an input of a
+    /// decision, and never stored or shown.
     Open(EcoString),
-    /// Encrypted for the cells that run it.
+    /// A secret that is encrypted for the cells that use it.
     Sealed(Box<Sealed>),
 }
 
@@ -230,17 +238,18 @@ pub enum Secret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sealed {
-    /// Names the key.
+    /// Name of the key that it is sealed with.
     pub key: String,
     /// Nonce, ciphertext and tag, in base64.
     pub data: String,
 }
 
 impl Sealed {
-    /// What sealing adds to a text, in bytes: a nonce and a tag.
+    /// Bytes that sealing adds to a text: a nonce and a tag.
     pub const OVERHEAD: usize = 12 + 16;
 
-    /// The length of the text that is sealed, in bytes: all that can be told of it without the key.
+    /// Returns the length of the sealed text in bytes. This is the only property that is visible without the
+    /// key.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         let padding = self.data.bytes().rev().take_while(|byte| *byte == b'=').count();
@@ -248,20 +257,20 @@ impl Sealed {
     }
 }
 
-/// How a value that may be secret stands in postcard, and in JSON if it isn't plain text.
+/// Encoding of a value that may be secret: used in postcard, and in JSON unless the value is plain text.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Form {
-    /// It is no secret.
+    /// A value that is not secret.
     Plain(#[schemars(with = "String")] EcoString),
-    /// It is one, to be sealed by a BBS before anything is decided. Nothing that is answered has such a value.
+    /// A secret that a BBS seals before any decision. Answers never contain it.
     Secret(#[schemars(with = "String")] EcoString),
-    /// It was sealed.
+    /// A sealed secret.
     Sealed(Box<Sealed>),
 }
 
 impl Secret {
-    /// The value, if it can be read.
+    /// Returns the value if it is plain text.
     #[must_use]
     pub fn plain(&self) -> Option<&str> {
         match self {
@@ -327,7 +336,7 @@ impl JsonSchema for Secret {
 }
 
 impl std::fmt::Debug for Secret {
-    /// Shows that there is a value, never which.
+    /// Formats the variant without its value, so that secrets never reach a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain(..)",
@@ -337,7 +346,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// A node of an action tree without its children, which follow it in the row.
+/// Node of an action tree. Its children follow it in the list.
 #[derive(Serialize, Deserialize)]
 enum Node {
     Run(WholeRun),
@@ -351,8 +360,10 @@ enum Node {
     Upload(Box<Upload>),
 }
 
-/// A run with all of its fields: JSON leaves out those that came later and are as usual, so that a definition of before has
-/// the size, the id and the digest that it had.
+/// A run with all of its fields.
+///
+/// The JSON form omits fields that were added later and have their default. So an old definition keeps its
+/// size, id and digest.
 #[derive(Serialize, Deserialize)]
 struct WholeRun {
     path: String,
@@ -380,7 +391,7 @@ impl From<WholeRun> for Run {
     }
 }
 
-/// The nodes of a tree: no more of them are read than a tree may have, whatever a message announces.
+/// Nodes of an action tree. Reads at most `ACTION_NODES` nodes, whatever length the message announces.
 struct Row(Vec<Node>);
 
 impl<'de> Deserialize<'de> for Row {
@@ -490,7 +501,7 @@ impl Action {
         })
     }
 
-    /// The actions directly below this one.
+    /// Returns the direct children of this action.
     #[must_use]
     pub fn children(&self) -> &[Self] {
         match self {
@@ -502,7 +513,7 @@ impl Action {
         }
     }
 
-    /// The actions directly below this one, to change them.
+    /// Returns the direct children of this action for modification.
     pub fn children_mut(&mut self) -> &mut [Self] {
         match self {
             Self::Run(_) | Self::Download(_) | Self::Upload(_) => &mut [],
@@ -513,7 +524,8 @@ impl Action {
         }
     }
 
-    /// What is wrong with this tree, each with the path of the node: `action.serial.actions[2].run.path`.
+    /// Returns the faults of this tree, each with the path of its node, such as
+    /// `action.serial.actions[2].run.path`.
     #[must_use]
     pub fn faults(&self, path: &str) -> Vec<(String, String)> {
         let mut faults = vec![];
@@ -525,7 +537,8 @@ impl Action {
         faults
     }
 
-    /// Depth is bounded before the tree is decoded, so recursion is safe here; see [`depth_of_json`].
+    /// Appends the faults of this subtree. Recursion is safe because depth is bounded before the tree is
+    /// decoded, see [`depth_of_json`].
     fn walk(&self, path: &str, depth: usize, nodes: &mut usize, faults: &mut Vec<(String, String)>) {
         *nodes += 1;
         if depth > ACTION_DEPTH {
@@ -558,7 +571,7 @@ impl Action {
         }
     }
 
-    /// The word that stands for this action in a spec.
+    /// Returns the field name of this action in a spec.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -574,7 +587,7 @@ impl Action {
         }
     }
 
-    /// The first program of it, from left to right; none: it has none.
+    /// Returns the first program of the tree, from left to right, or `None` if the tree runs no program.
     #[must_use]
     pub fn first_run(&self) -> Option<&Run> {
         match self {
@@ -590,7 +603,8 @@ impl Action {
         }
     }
 
-    /// Whether anything of it names a file by a path of the container's own file system.
+    /// Returns `true` if a transfer uses an absolute path, which requires a file system of the container's
+    /// own.
     #[must_use]
     pub fn needs_own_files(&self) -> bool {
         let mut needs = false;
@@ -598,7 +612,8 @@ impl Action {
         needs
     }
 
-    /// Gives everything of it that is fetched or sent, from left to right. Depth is bounded by what specs and messages may have.
+    /// Calls `give` with each download and upload, from left to right. Recursion is safe because specs and
+    /// messages bound the depth.
     pub fn transfers<'a>(&'a self, give: &mut impl FnMut(Transfer<'a>)) {
         match self {
             Self::Download(download) => give(Transfer::Download(download)),
@@ -614,17 +629,15 @@ impl Action {
     }
 }
 
-/// Something that is fetched or sent.
+/// A download or an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer<'a> {
-    /// It is fetched.
     Download(&'a Download),
-    /// It is sent.
     Upload(&'a Upload),
 }
 
 impl<'a> Transfer<'a> {
-    /// Where it is, or ends up, in the container.
+    /// Returns the path of the transferred file or folder in the container.
     #[must_use]
     pub fn path(self) -> &'a str {
         match self {
@@ -634,7 +647,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// What is wrong with the path of a file of a container.
+/// Returns the fault of a path in a container, or `None` if it is valid.
 #[must_use]
 pub fn path_fault(path: &str) -> Option<&'static str> {
     if path.is_empty() {
@@ -661,7 +674,7 @@ impl Run {
     }
 }
 
-/// What is wrong with a list of environment variables.
+/// Returns the faults of a list of environment variables, each with its path below `path`.
 #[must_use]
 pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, String)> {
     use crate::limits::{ENVIRONMENT_BYTES, ENVIRONMENT_VALUES};
@@ -692,8 +705,8 @@ pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, Strin
     faults
 }
 
-/// How deep arrays and objects are nested in JSON text, found without recursion: what is checked before a tree of
-/// unknown depth is decoded.
+/// Returns the maximum nesting depth of arrays and objects in JSON text. Works without recursion, so that it
+/// is safe to call before a tree of unknown depth is decoded.
 #[must_use]
 pub fn depth_of_json(text: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);

@@ -1,4 +1,4 @@
-//! The ActualLRP: one place of a process (Diego Dev Notes, "ActualLRPs").
+//! The ActualLRP: the record of one instance of a process (Diego Dev Notes, "ActualLRPs").
 //!
 //! ```text
 //!                ┌────────── unclaim (cell lost, evacuation) ──────────┐
@@ -8,8 +8,9 @@
 //!                │                      │ crash             │ crash    │
 //!                └── restart when due ─ CRASHED ◀───────────┴──────────┘
 //! ```
-//! What its restart policy declines to restart stays CRASHED.
-//! A crash that restarts at once is the story `[crashed, unclaimed]` in one decision.
+//!
+//! An instance that its restart policy does not restart stays CRASHED. An immediate restart is one decision
+//! with the events `[crashed, unclaimed]`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,31 +25,30 @@ use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
 use crate::{Timestamp, limits};
 
-/// What is true of one place.
+/// Record of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
-    /// Its state, with what that state has.
     pub state: State,
-    /// When the state was entered. An UNCLAIMED record's `since` names the attempt to place it.
+    /// Time at which the state was entered. Also identifies the placement attempt of an UNCLAIMED record.
     pub since: Timestamp,
-    /// Crashes counted (see [`crash`](crate::crash)).
+    /// Crash count (see [`crash`](crate::crash)).
     pub crash_count: u32,
-    /// Why it last crashed; empty: it never did.
+    /// Reason of the last crash; empty if the instance never crashed.
     pub crash_reason: Box<str>,
-    /// The container that crashed last: its log is there for a while.
+    /// Container of the last crash. Its log stays available for a while.
     pub crashed_in: Option<Box<Instance>>,
-    /// Why it was asked to stop, if it was.
+    /// Reason of the stop request, or `None` if the instance was not asked to stop.
     pub stop: Option<Ended>,
-    /// The restarts that its policy counts; none: it didn't when it last crashed.
+    /// Restarts that count against its policy. `None` if the policy did not limit restarts at the last crash.
     pub counted: Option<Box<Counted>>,
 }
 
-/// The restarts that a policy counts.
+/// Restarts that count against a restart policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// As it was at the last crash.
+    /// Attempts as of the last crash.
     pub attempts: Attempts,
-    /// When it was restarted, the newest last: as many as a policy can ask for.
+    /// Times of the restarts, oldest first. Bounded by the largest `max_attempts` that a policy may set.
     pub restarts: Vec<Timestamp>,
 }
 
@@ -65,84 +65,81 @@ impl Counted {
     }
 }
 
-/// The state of an ActualLRP. What a state has, it alone has: a placement error can't outlive an auction.
+/// State of an ActualLRP. Data of one state does not outlive it: a placement error, for example, ends with
+/// the next auction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Being scheduled by an auction.
+    /// Waits for an auction to place it.
     Unclaimed {
-        /// Why it could not be placed, if so.
+        /// Reason why the last auction could not place it, if so.
         placement_error: Option<Box<str>>,
     },
-    /// Assigned to a cell and being started.
+    /// Assigned to a cell, which is starting it.
     Claimed {
-        /// The container.
+        /// Container that holds it.
         by: Instance,
-        /// Whether it was asked to stop.
+        /// `true` if the instance was asked to stop.
         stopping: bool,
     },
-    /// Running, ready to receive traffic or work.
+    /// Running and ready to receive traffic or work.
     Running {
-        /// The container.
+        /// Container that holds it.
         by: Instance,
-        /// Where it is reached.
+        /// Address and ports of the instance.
         net: Box<NetInfo>,
-        /// How it is kept apart.
+        /// Isolation layers of its container.
         isolation: Isolation,
-        /// Whether it was asked to stop.
+        /// `true` if the instance was asked to stop.
         stopping: bool,
     },
-    /// Crashed; no longer on a cell.
-    Crashed {
-        /// Whether and when it is restarted.
-        restart: Restart,
-    },
+    /// Crashed, and no longer on a cell.
+    Crashed { restart: Restart },
 }
 
-/// What a container's rep asks of the record. `by` is the container that speaks.
+/// Command of a rep about the record of one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// The container has a reservation and wants to run.
+    /// The container has a reservation and requests to run.
     Claim {
-        /// Why it was placed there, as the auction said.
+        /// Explanation of the auction for this placement.
         placement: Option<Box<Explanation>>,
     },
-    /// The container runs.
+    /// The container is running.
     Start {
-        /// Where it is reached.
+        /// Address and ports of the instance.
         net: NetInfo,
-        /// How it is kept apart.
+        /// Isolation layers of the container.
         #[serde(default)]
         isolation: Isolation,
     },
-    /// The container ended without having been asked to.
+    /// The container ended without a stop request.
     Crash {
-        /// Why.
         reason: String,
-        /// The status that its action exited with, if that is why.
+        /// Exit status of the action, if that is the reason.
         exit_status: Option<i32>,
     },
-    /// The container was stopped, or is not there.
+    /// The container was stopped or does not exist.
     Remove,
-    /// The container's cell evacuates: somebody else shall run it.
+    /// The cell of the container evacuates: the instance must run elsewhere.
     Unclaim,
 }
 
-/// Why an instance was unclaimed.
+/// Reason why an instance became UNCLAIMED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unclaimed {
-    /// It crashed and restarts at once.
+    /// The instance crashed and restarts immediately.
     Crash,
-    /// Its wait after a crash is over.
+    /// The delay after its crash is over.
     Restart,
-    /// Its cell disappeared.
+    /// The cell disappeared.
     CellLost,
-    /// Its cell evacuates.
+    /// The cell evacuates.
     Evacuation,
 }
 
 impl Unclaimed {
-    /// Whether a restart policy counts it.
+    /// Returns `true` if a restart policy counts it as an attempt.
     const fn is_attempt(self) -> bool {
         match self {
             Self::Crash | Self::Restart => true,
@@ -151,7 +148,7 @@ impl Unclaimed {
     }
 }
 
-/// Why an instance is asked to stop, or was removed.
+/// Reason why an instance was asked to stop or was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
@@ -159,114 +156,76 @@ pub enum Ended {
     Removed,
     /// Fewer instances are desired.
     Scale,
-    /// Its cell doesn't fit the definition any more.
+    /// The cell no longer fits the definition.
     CellUnfit,
-    /// Somebody stopped this instance.
+    /// A client stopped this instance.
     Retired,
-    /// The process was desired anew; this belongs to its earlier life.
+    /// The process was desired again, and the instance belongs to its previous epoch.
     Superseded,
-    /// Nobody desires it, and the domain is fresh.
+    /// The instance is not desired, and its domain is fresh.
     Undesired,
     /// The rep stopped it, or has no container for it.
     Stopped,
-    /// It crashed while it was being stopped.
+    /// The instance crashed while it was being stopped.
     Crashed,
-    /// Its cell disappeared while it was being stopped, nobody desires it, or another definition takes its place.
+    /// The cell disappeared while the instance was being stopped, was not desired, or was being replaced by
+    /// another definition.
     CellLost,
-    /// Its cell evacuated it while it was being stopped, or another definition takes its place.
+    /// The cell evacuated the instance while it was being stopped or replaced by another definition.
     Evacuated,
-    /// Another definition takes its place.
+    /// Another definition replaces it.
     Replaced,
-    /// Its rollout gave it up: it failed or was too late, or everything goes back because others failed.
+    /// The rollout gave the instance up: it failed, exceeded its deadline, or the rollout is rolled back
+    /// because other instances failed.
     RolloutFailed,
-    /// Something more urgent gets its room.
+    /// More urgent work gets its room.
     Preempted,
 }
 
-/// What happens to ActualLRPs.
+/// Event of ActualLRPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// UNCLAIMED records were created.
-    Created {
-        /// Which.
-        places: Places,
-    },
-    /// A cell took one.
+    Created { places: Places },
+    /// A cell claimed an instance.
     Claimed {
-        /// Which.
         place: Place,
-        /// The container.
         by: Instance,
-        /// Why there.
+        /// Explanation of the placement.
         placement: Option<Box<Explanation>>,
     },
-    /// One runs.
-    Started {
-        /// Which.
-        place: Place,
-        /// The container.
-        by: Instance,
-        /// Where it is reached.
-        net: NetInfo,
-        /// How it is kept apart.
-        isolation: Isolation,
-    },
-    /// A client has a program run in the container of one that runs. Nothing of it changes by that.
-    Entered {
-        /// Which.
-        place: Place,
-        /// The container.
-        by: Instance,
-        /// What is run.
-        exec: Box<Exec>,
-    },
-    /// One crashed.
+    /// An instance became RUNNING.
+    Started { place: Place, by: Instance, net: NetInfo, isolation: Isolation },
+    /// A client runs a program in the container of a running instance. The record does not change.
+    Entered { place: Place, by: Instance, exec: Box<Exec> },
+    /// An instance crashed.
     Crashed {
-        /// Which.
         place: Place,
-        /// The container.
         by: Instance,
-        /// Why.
         reason: String,
-        /// The status that its action exited with, if that is why.
+        /// Exit status of the action, if that is the reason.
         exit_status: Option<i32>,
-        /// Crashes counted, with this one.
+        /// Crash count including this crash.
         crash_count: u32,
-        /// Whether and when it is restarted.
         restart: Restart,
-        /// How many restarts its policy allows, and how many it counts; none: any number.
+        /// Restart attempts counted and allowed. `None` if the policy does not limit them.
         attempts: Option<Attempts>,
     },
-    /// An auction could not place some.
+    /// An auction could not place the instances.
     PlacementFailed {
-        /// Which.
         places: Places,
-        /// Why, as users read it.
+        /// Reason, as shown to users.
         error: String,
-        /// Why, cell by cell.
+        /// Explanation per cell.
         explanation: Option<Box<Explanation>>,
     },
-    /// Some have to be placed anew.
-    Unclaimed {
-        /// Which.
-        places: Places,
-        /// Why.
-        cause: Unclaimed,
-    },
-    /// Some were asked to stop: their reps are ordered again until they are gone.
-    StopRequested {
-        /// Which.
-        places: Places,
-        /// Why.
-        cause: Ended,
-    },
-    /// Some records are gone.
-    Removed {
-        /// Which.
-        places: Places,
-        /// Why.
-        cause: Ended,
-    },
+    /// The instances must be placed again.
+    Unclaimed { places: Places, cause: Unclaimed },
+    /// The instances were asked to stop. Their reps receive repeated stop orders until the instances are
+    /// gone.
+    StopRequested { places: Places, cause: Ended },
+    /// The records were removed.
+    Removed { places: Places, cause: Ended },
 }
 
 impl State {
@@ -279,7 +238,7 @@ impl State {
 }
 
 impl Actual {
-    /// A record that was created just now.
+    /// Returns a new UNCLAIMED record.
     fn new(at: Timestamp) -> Self {
         Self {
             state: State::Unclaimed { placement_error: None },
@@ -292,7 +251,7 @@ impl Actual {
         }
     }
 
-    /// The container that holds it, if one does.
+    /// Returns the container that holds the instance, or `None` if it is UNCLAIMED or CRASHED.
     #[must_use]
     pub const fn holder(&self) -> Option<&Instance> {
         match &self.state {
@@ -301,7 +260,7 @@ impl Actual {
         }
     }
 
-    /// Whether it is RUNNING.
+    /// Returns `true` if the instance is RUNNING.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         match &self.state {
@@ -310,25 +269,26 @@ impl Actual {
         }
     }
 
-    /// Whether it is RUNNING and nobody asked it to stop.
+    /// Returns `true` if the instance is RUNNING and was not asked to stop.
     #[must_use]
     pub const fn runs_on(&self) -> bool {
         self.is_running() && !self.is_stopping()
     }
 
-    /// Whether it was asked to stop and is still there.
+    /// Returns `true` if the instance is CLAIMED or RUNNING and was asked to stop.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         self.state.is_stopping()
     }
 
-    /// Whether an auction has to place it.
+    /// Returns `true` if the instance is UNCLAIMED, with or without a placement error.
     #[must_use]
     pub const fn is_unclaimed(&self) -> bool {
         matches!(self.state, State::Unclaimed { .. })
     }
 
-    /// What an open evaluation stands for of it; none: it waits for nothing.
+    /// Returns the duty of the open evaluation that covers this record, or `None` if the record waits for
+    /// nothing.
     #[must_use]
     pub const fn duty(&self) -> Option<Duty> {
         match self.state {
@@ -341,13 +301,14 @@ impl Actual {
         }
     }
 
-    /// Whether an auction could not place it.
+    /// Returns `true` if an auction could not place the instance.
     #[must_use]
     pub const fn is_unplaced(&self) -> bool {
         matches!(self.state, State::Unclaimed { placement_error: Some(_) })
     }
 
-    /// When a CRASHED instance is to be restarted; none: it isn't CRASHED, or it is not restarted.
+    /// Returns the time at which a CRASHED instance restarts. `None` if it is not CRASHED or does not
+    /// restart.
     #[must_use]
     pub const fn restart_at(&self) -> Option<Timestamp> {
         match self.state {
@@ -360,7 +321,7 @@ impl Actual {
         }
     }
 
-    /// When the wait of a CRASHED instance is over; none: it isn't CRASHED, or waits for nothing.
+    /// Returns the end of the delay of a CRASHED instance. `None` if it is not CRASHED or has no delay.
     #[must_use]
     pub const fn waits_until(&self) -> Option<Timestamp> {
         match self.state {
@@ -372,7 +333,8 @@ impl Actual {
         }
     }
 
-    /// Why a CRASHED instance is not restarted; none: it isn't CRASHED, or it is restarted.
+    /// Returns the reason why a CRASHED instance does not restart. `None` if it is not CRASHED or does
+    /// restart.
     #[must_use]
     pub const fn declined(&self) -> Option<Declined> {
         match self.state {
@@ -384,7 +346,8 @@ impl Actual {
         }
     }
 
-    /// Whether it ended and its policy's condition says that it shall not be restarted: nothing is missing.
+    /// Returns `true` if the instance ended and the condition of its policy keeps it down. Such an instance
+    /// does not count as missing.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         match self.declined() {
@@ -393,13 +356,14 @@ impl Actual {
         }
     }
 
-    /// When its policy's restarts of it were; none: it counts none.
+    /// Returns the times of the restarts that count against its policy, oldest first. Empty if the policy
+    /// counts none.
     #[must_use]
     pub fn restarts(&self) -> &[Timestamp] {
         self.counted.as_ref().map_or(&[], |counted| &counted.restarts)
     }
 
-    /// The name of the state, as Diego writes it.
+    /// Returns Diego's name of the state.
     #[must_use]
     pub const fn state_name(&self) -> &'static str {
         match self.state {
@@ -411,27 +375,27 @@ impl Actual {
     }
 }
 
-/// What a rep's command does to a record; the steps in which it does it.
+/// Effect of a rep's command on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is so already.
+    /// No change: the record already is in the requested state.
     Nothing,
     /// The record becomes CLAIMED.
     Claim,
     /// The record becomes RUNNING.
     Start,
-    /// The crash policy decides: UNCLAIMED at once, or CRASHED.
+    /// The crash policy applies: the record becomes CRASHED, or UNCLAIMED for an immediate restart.
     Crash,
-    /// The record goes.
+    /// The record is removed.
     Remove(Ended),
     /// The record becomes UNCLAIMED.
     Unclaim,
 }
 
-/// Judges what the rep of container `by` asks against the record.
+/// Decides a command of the rep of container `by` on a record.
 ///
 /// # Errors
-/// The refusal that the table below names.
+/// Returns the refusal that the table below names.
 #[rustfmt::skip]
 pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Result<Step, Refusal> {
     use Command as C;
@@ -439,8 +403,8 @@ pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Resu
     let Some(actual) = actual else {
         return match command {
             C::Claim { .. }                   => refuse(Code::ActualLrpCannotBeClaimed,   "there is no record to claim"),
-            C::Start { .. }                   => Ok(Step::Start),   // a running container says what is true
-            C::Crash { .. }                   => Ok(Step::Crash),   // so does one that just crashed
+            C::Start { .. }                   => Ok(Step::Start),   // a report of a running container is authoritative
+            C::Crash { .. }                   => Ok(Step::Crash),   // likewise for a report of a crash
             C::Remove                         => Ok(Step::Nothing),
             C::Unclaim                        => refuse(Code::ActualLrpCannotBeUnclaimed, "there is no record to give up"),
         };
@@ -487,7 +451,7 @@ fn refuse(code: Code, why: &str) -> Result<Step, Refusal> {
     Err(Refusal::new(code, why))
 }
 
-/// Folds what happened to one place. Total: the log is never argued with.
+/// Applies an event to the record of one slot. Never fails: entries of the log are always valid.
 #[must_use]
 pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Actual> {
     let stopping = actual.as_ref().is_some_and(Actual::is_stopping);
@@ -556,7 +520,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
 }
 
 impl Event {
-    /// Whether it makes work: now, or, after a crash, when the wait is over.
+    /// Returns `true` if the event creates work for the auctioneer, immediately or after a restart delay.
     #[must_use]
     pub const fn makes_work(&self) -> bool {
         match self {
@@ -570,7 +534,7 @@ impl Event {
         }
     }
 
-    /// Whether instances stay no longer on their cells, where they were in the way of their siblings.
+    /// Returns `true` if the event ends the stay of instances on their cells, where they counted as siblings.
     #[must_use]
     pub const fn ends_stay(&self) -> bool {
         match self {
@@ -586,7 +550,7 @@ impl Event {
         }
     }
 
-    /// The places that it speaks of.
+    /// Returns the slots that the event names.
     #[must_use]
     pub fn places(&self) -> Places {
         match self {

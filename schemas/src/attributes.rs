@@ -1,5 +1,5 @@
-//! Attributes of cells: what a cell says of itself beside its stack, its tags and what it has, for definitions to ask
-//! for (docs/model.md, "Attributes").
+//! Attributes of cells: properties beside stack, tags and resources that definitions can place constraints on
+//! (docs/model.md, "Attributes").
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -14,61 +14,61 @@ use crate::isolation::Isolation;
 use crate::limits;
 use crate::names::{CellId, PlacementTag, Stack, Zone};
 
-/// The attribute that is a cell's stack.
+/// Attribute for the stack of a cell.
 pub const STACK: &str = "stack";
-/// The attribute that is a cell's zone.
+/// Attribute for the zone of a cell.
 pub const ZONE: &str = "zone";
-/// The attribute that is a cell's id.
+/// Attribute for the id of a cell.
 pub const CELL_ID: &str = "unique.cell_id";
-/// The attribute that says how far a cell's containers are kept apart: only its rep knows.
+/// Attribute for the isolation layers of a cell's containers. Only the rep sets it.
 pub const ISOLATION: &str = "isolation";
-/// Attributes that begin so differ from cell to cell.
+/// Prefix of attributes whose value differs from cell to cell.
 pub const UNIQUE: &str = "unique.";
 
-/// Attributes that a cell has without saying so as such: none may be set.
+/// Attributes that are derived from other properties of a cell and cannot be set.
 pub const GIVEN: [&str; 3] = [STACK, ZONE, CELL_ID];
 
-/// Text that names no attribute, or can't be an attribute's value, and why.
+/// Error of an invalid attribute name or value, or of an invalid set of attributes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAttribute {
-    /// The name is none.
+    /// The name is not valid.
     #[error(
         "{0:?} is not a valid attribute name: use 1 to {max} of A-Z a-z 0-9 _ - . and no . at either end",
         max = limits::ATTRIBUTE_NAME_BYTES
     )]
     Name(String),
-    /// The value is none.
+    /// The value is not valid.
     #[error(
         "{0:?} is not a valid value of an attribute: use 1 to {max} bytes without control characters",
         max = limits::ATTRIBUTE_VALUE_BYTES
     )]
     Value(String),
-    /// The cell says it elsewhere.
+    /// The attribute is derived from another property of the cell.
     #[error("the attribute {0} can't be set: it is what the cell's {0} is anyway")]
     Given(String),
-    /// There are too many.
+    /// There are too many attributes.
     #[error("{0} attributes are more than {max}", max = limits::CELL_ATTRIBUTES)]
     Many(usize),
-    /// They are too large together.
+    /// The attributes exceed the total size limit.
     #[error("attributes of {0} bytes in all are more than {max}", max = limits::ATTRIBUTES_BYTES)]
     Large(usize),
 }
 
-/// What of a bad text is quoted.
+/// Truncates invalid text for an error message.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Names an attribute: 1 to 64 of `A-Z a-z 0-9 _ - .`, with no dot at either end.
+/// Name of an attribute: 1 to 64 characters of `A-Z a-z 0-9 _ - .`, without a dot at either end.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AttributeName(Arc<str>);
 
 impl AttributeName {
-    /// Takes text as the name of an attribute.
+    /// Parses the name of an attribute.
     ///
     /// # Errors
-    /// `BadAttribute::Name` if it is none.
+    /// `BadAttribute::Name` if the text is not a valid name.
     pub fn new(text: &str) -> Result<Self, BadAttribute> {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         let sized = (1..=limits::ATTRIBUTE_NAME_BYTES).contains(&text.len());
@@ -78,19 +78,19 @@ impl AttributeName {
         Err(BadAttribute::Name(shortened(text)))
     }
 
-    /// [`ISOLATION`].
+    /// Returns the name [`ISOLATION`].
     #[must_use]
     pub fn isolation() -> Self {
         Self(ISOLATION.into())
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it differs from cell to cell.
+    /// Returns `true` if the value of this attribute differs from cell to cell.
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.0.starts_with(UNIQUE)
@@ -146,16 +146,16 @@ impl JsonSchema for AttributeName {
     }
 }
 
-/// What is said of a cell, by name. Cells are copied often: copies share it.
+/// Attributes of a cell by name. Clones share their content, since cells are cloned often.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<AttributeName, String>", into = "BTreeMap<AttributeName, String>")]
 pub struct Attributes(Arc<BTreeMap<AttributeName, String>>);
 
 impl Attributes {
-    /// Takes these attributes for a cell's.
+    /// Creates the attributes of a cell.
     ///
     /// # Errors
-    /// `BadAttribute` with the first that is bad, or if there are too many.
+    /// `BadAttribute` for the first invalid attribute, or if there are too many or they are too large.
     pub fn new(values: BTreeMap<AttributeName, String>) -> Result<Self, BadAttribute> {
         if values.len() > limits::CELL_ATTRIBUTES {
             return Err(BadAttribute::Many(values.len()));
@@ -173,28 +173,28 @@ impl Attributes {
         Ok(Self(Arc::new(values)))
     }
 
-    /// The value of one.
+    /// Returns the value of an attribute, or `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// All of them, in order of their names.
+    /// Returns an iterator over the attributes in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&AttributeName, &str)> {
         self.0.iter().map(|(name, value)| (name, value.as_str()))
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Whether text can be an attribute's value.
+/// Checks that text is a valid value of an attribute.
 ///
 /// # Errors
-/// `BadAttribute::Value` if not.
+/// `BadAttribute::Value` if it is not.
 pub fn check_value(value: &str) -> Result<(), BadAttribute> {
     let sized = (1..=limits::ATTRIBUTE_VALUE_BYTES).contains(&value.len());
     if sized && !value.chars().any(char::is_control) {
@@ -227,23 +227,20 @@ impl JsonSchema for Attributes {
     }
 }
 
-/// What a cell offers to those who ask for a place: everything but room.
+/// Properties of a cell that placement matches on, without its free resources.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// Its id.
     pub cell_id: &'a CellId,
-    /// Its zone.
     pub zone: &'a Zone,
-    /// Its stack.
     pub stack: &'a Stack,
-    /// Its tags.
     pub placement_tags: &'a std::collections::BTreeSet<PlacementTag>,
-    /// What else is said of it.
+    /// Attributes other than those in [`GIVEN`].
     pub attributes: &'a Attributes,
 }
 
 impl<'a> Offer<'a> {
-    /// The value of an attribute, if the cell has it: [`GIVEN`] ones it always has.
+    /// Returns the value of an attribute, or `None` if the cell does not have it. [`GIVEN`] attributes are
+    /// always present.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&'a str> {
         match name {
@@ -254,7 +251,7 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// How far its containers are kept apart. What says nothing of it doesn't do it.
+    /// Returns the isolation layers of the cell's containers: none if the attribute is missing or invalid.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.attributes.get(ISOLATION).and_then(|text| text.parse().ok()).unwrap_or_default()

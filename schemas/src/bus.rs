@@ -1,5 +1,5 @@
-//! Subjects of the bus, to and from text: the one place that builds and reads them. What travels on each is in
-//! [`crate::message`].
+//! Subjects of the bus and their conversion from and to text. No other module builds or parses them. The
+//! messages are in [`crate::message`].
 
 use std::fmt;
 
@@ -10,256 +10,207 @@ use crate::limits;
 use crate::names::{BadName, CellId, ClientName, Domain, ServiceId};
 use crate::refusal::{BadField, Refusal};
 
-/// What every subject of the bus and of the journal starts with.
+/// First token of every subject of the bus and of the journal.
 pub(crate) const ROOT: &str = "muster";
 
-/// The noun and the verb by which a client asks to have secrets sealed: no command, since nothing is decided.
+/// Noun and verb of the request to seal secrets. Not a command, because nothing is decided.
 const SECRET: &str = "secret";
 const SEAL: &str = "seal";
 
-/// The noun and the verb by which a client talks to a program that it has run: what was decided is that it runs.
+/// Noun and verb of a client's requests to its program in a container. Not a command: the decision was to run
+/// the program.
 const INSTANCE: &str = "instance";
 const TALK: &str = "talk";
 
-/// The subjects by which a cluster is founded.
+/// Token of the subjects for founding a cluster.
 const FOUNDING: &str = "founding";
 
-/// What the subject of every answer starts with.
+/// Prefix of the subjects that answers are sent to.
 pub const INBOX_ROOT: &str = "muster.inbox.";
 
-/// A subject of the bus on which something is asked or reported.
+/// Subject of a request or a report on the bus.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BusSubject {
-    /// `muster.client.<domain>.<client>.<noun>.<verb>`: a client's command.
+    /// `muster.client.<domain>.<client>.<noun>.<verb>`: a command of a client.
     Client(Domain, ClientName, ClientVerb),
-    /// `muster.client.<domain>.<client>.secret.seal`: a client asks to have the secrets of a spec sealed.
+    /// `muster.client.<domain>.<client>.secret.seal`: a request to seal the secrets of a spec.
     Seal(Domain, ClientName),
-    /// `muster.client.<domain>.<client>.instance.talk`: a client talks to a program that it has run in a container.
+    /// `muster.client.<domain>.<client>.instance.talk`: a request of a client to its program in a container.
     Talk(Domain, ClientName),
-    /// `muster.operator.<operator>.<noun>.<verb>`: an operator's command.
+    /// `muster.operator.<operator>.<noun>.<verb>`: a command of an operator.
     Operator(ClientName, OperatorVerb),
-    /// `muster.cell.<cell>.bbs.report`: what a rep reports.
+    /// `muster.cell.<cell>.bbs.report`: reports of a rep.
     Report(CellId),
-    /// `muster.cell.<cell>.bbs.attach`: a rep that starts asks whether it may speak for its cell.
+    /// `muster.cell.<cell>.bbs.attach`: a starting rep requests to represent its cell.
     Attach(CellId),
     /// `muster.cell.<cell>.bbs.leave`: a rep has evacuated its cell and leaves.
     Leave(CellId),
-    /// `muster.cell.<cell>.heartbeat`: a rep's sign of life.
+    /// `muster.cell.<cell>.heartbeat`: heartbeat of a rep.
     Heartbeat(CellId),
-    /// `muster.cell.<cell>.rep.<verb>`: an order to a rep.
+    /// `muster.cell.<cell>.rep.<verb>`: an order to a rep, or a request.
     Rep(CellId, RepVerb),
-    /// `muster.auctioneer.bbs.<verb>`: what an auctioneer reports to the BBS.
+    /// `muster.auctioneer.bbs.<verb>`: a report of an auctioneer to the BBS.
     Auctioneer(AuctioneerVerb),
-    /// `muster.beat.<role>`: a leader's sign of life, for elections.
+    /// `muster.beat.<role>`: leader heartbeat, for elections.
     Beat(LeaderRole),
-    /// `muster.elected.<role>`: the beat of who was just elected, for reps: they say at once how their cell is.
+    /// `muster.elected.<role>`: first heartbeat of a new leader. Reps respond to it with a heartbeat of their
+    /// own.
     Elected(LeaderRole),
-    /// `muster.alive.<role>`: a leader's or a standby's sign of life, for people.
+    /// `muster.alive.<role>`: status of a leader or a standby, for monitoring.
     Alive(LeaderRole),
-    /// `muster.founding.asked`: `muster cluster found` asks every service which cluster it belongs to.
+    /// `muster.founding.asked`: request of `muster cluster found` for the cluster that each service belongs
+    /// to.
     FoundingAsked,
-    /// `muster.founding.known`: a service that belongs to a cluster names it to whoever founds one.
+    /// `muster.founding.known`: a service that belongs to a cluster returns its name.
     FoundingKnown,
     /// `muster.query.<root>.<noun>.<verb>`: a query. The root names the caller.
     Query(Caller, QueryVerb),
-    /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query that one BBS passes on to the one that holds its World snapshot.
+    /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query that one BBS forwards to the BBS that holds its
+    /// World snapshot.
     QueryOf(ServiceId, Caller, QueryVerb),
 }
 
-/// What a client may ask for.
+/// Command of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientVerb {
-    /// `lrp.desire`
     LrpDesire,
-    /// `lrp.update`
     LrpUpdate,
-    /// `lrp.activate`
     LrpActivate,
-    /// `lrp.restart`
     LrpRestart,
-    /// `lrp.pause`
     LrpPause,
-    /// `lrp.resume`
     LrpResume,
-    /// `lrp.rollback`
     LrpRollback,
-    /// `lrp.remove`
     LrpRemove,
-    /// `lrp.retire`
     LrpRetire,
-    /// `lrp.retry`
     LrpRetry,
-    /// `instance.exec`
     InstanceExec,
-    /// `task.desire`
     TaskDesire,
-    /// `task.cancel`
     TaskCancel,
-    /// `task.resolve`
     TaskResolve,
-    /// `task.retry`
     TaskRetry,
-    /// `periodic.desire`
     PeriodicDesire,
-    /// `periodic.update`
     PeriodicUpdate,
-    /// `periodic.pause`
     PeriodicPause,
-    /// `periodic.resume`
     PeriodicResume,
-    /// `periodic.launch`
     PeriodicLaunch,
-    /// `periodic.remove`
     PeriodicRemove,
-    /// `parameterised.desire`
     ParameterisedDesire,
-    /// `parameterised.update`
     ParameterisedUpdate,
-    /// `parameterised.dispatch`
     ParameterisedDispatch,
-    /// `parameterised.withdraw`
     ParameterisedWithdraw,
-    /// `parameterised.remove`
     ParameterisedRemove,
-    /// `domain.upsert`
     DomainUpsert,
 }
 
-/// What an operator may ask for.
+/// Command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperatorVerb {
-    /// `cell.evacuate`
     CellEvacuate,
-    /// `cell.cordon`
     CellCordon,
-    /// `cell.uncordon`
     CellUncordon,
-    /// `cell.forget`
     CellForget,
-    /// `cell.accept-log`
     CellAcceptLog,
-    /// `cluster.preemption`
     ClusterPreemption,
-    /// `cluster.shards`
     ClusterShards,
-    /// `domain.limit`
     DomainLimit,
-    /// `journal.set-aside`
     JournalSetAside,
 }
 
-/// What a rep is asked or ordered.
+/// Order or request to a rep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RepVerb {
-    /// Work to be done.
+    /// Start work.
     Perform,
-    /// Containers to be stopped.
+    /// Stop containers.
     Stop,
-    /// Tasks to be cancelled.
+    /// Cancel tasks.
     Cancel,
-    /// Asks for a heartbeat.
+    /// Send a heartbeat.
     State,
-    /// The cell is to be evacuated.
+    /// Evacuate the cell.
     Evacuate,
-    /// The cell is not to be evacuated after all.
+    /// Take work again: the evacuation was withdrawn.
     Uncordon,
-    /// Another rep speaks for the cell.
+    /// Stop speaking for the cell, because another rep does.
     Dismiss,
-    /// Asks for a container's log.
+    /// Stop representing the cell, because another rep does.
     Logs,
-    /// Asks what a container's monitor found out.
+    /// Return the results of a container's monitor.
     Health,
-    /// Asks what is in a container's work directory.
+    /// Return files of a container's work directory.
     Files,
-    /// A program to be run in a container for a client.
+    /// Run a program in a container for a client.
     Enter,
-    /// What a client says to such a program.
+    /// Pass a client's request to its program in a container.
     Talk,
-    /// An operator has the rep go on with the log as it is now.
+    /// Continue with the current log, by order of an operator.
     AcceptLog,
 }
 
-/// What an auctioneer reports to the BBS.
+/// Report of an auctioneer to the BBS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuctioneerVerb {
-    /// What could not be placed.
+    /// Leases of evaluations, placement failures and proposed evictions.
     Outcome,
-    /// That it wants to lead.
+    /// Request to be recorded as the leader.
     Lead,
 }
 
-/// Who leads.
+/// Role with an elected leader, as it appears in subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaderRole {
-    /// The BBS.
     Bbs,
-    /// The auctioneer.
     Auctioneer,
 }
 
-/// What anybody may ask.
+/// Query of a client or a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QueryVerb {
-    /// Processes.
     LrpList,
-    /// One process.
     LrpShow,
-    /// Instances.
     InstanceList,
-    /// The instances of one index.
+    /// Instances at one index.
     InstanceShow,
-    /// Containers of instances that ended.
+    /// Ended containers of instances.
     InstanceEnded,
-    /// What an instance wrote.
+    /// Output of an instance.
     InstanceLogs,
-    /// What the monitor of an instance found out.
+    /// Monitor results of an instance.
     InstanceHealth,
-    /// What is in the work directory of an instance.
+    /// Files in the work directory of an instance.
     InstanceFiles,
-    /// Tasks.
     TaskList,
-    /// One task.
     TaskShow,
-    /// Tasks that ended.
+    /// Deleted tasks.
     TaskEnded,
-    /// What a task wrote.
+    /// Output of a task.
     TaskLogs,
-    /// Periodic tasks.
     PeriodicList,
-    /// One periodic task.
     PeriodicShow,
-    /// Parameterised tasks.
     ParameterisedList,
-    /// One parameterised task.
     ParameterisedShow,
-    /// Domains.
     DomainList,
-    /// Usage and quotas of one domain.
+    /// Use and quotas of a domain.
     DomainShow,
-    /// Cells.
     CellList,
-    /// One cell.
     CellShow,
-    /// The records that a rep needs.
+    /// Records that a rep needs.
     CellRecords,
-    /// Evaluations.
     EvaluationList,
-    /// One evaluation.
     EvaluationShow,
-    /// The cluster.
     ClusterShow,
-    /// How the cluster is.
+    /// Health of the cluster.
     ClusterStatus,
-    /// What happened.
+    /// Events of the log.
     EventsRead,
-    /// The JSON Schemas that there are.
+    /// Available JSON Schemas.
     SchemaList,
-    /// One JSON Schema.
+    /// A JSON Schema.
     SchemaShow,
 }
 
 impl ClientVerb {
-    /// Every one of them.
+    /// Every verb.
     pub const ALL: [Self; 27] = [
         Self::LrpDesire,
         Self::LrpUpdate,
@@ -290,7 +241,7 @@ impl ClientVerb {
         Self::DomainUpsert,
     ];
 
-    /// Its noun and its verb, as they stand in the subject.
+    /// Returns the noun and the verb as they appear in the subject.
     #[must_use]
     pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
         match self {
@@ -326,7 +277,7 @@ impl ClientVerb {
 }
 
 impl OperatorVerb {
-    /// Every one of them.
+    /// Every verb.
     pub const ALL: [Self; 9] = [
         Self::CellEvacuate,
         Self::CellCordon,
@@ -339,7 +290,7 @@ impl OperatorVerb {
         Self::JournalSetAside,
     ];
 
-    /// Its noun and its verb, as they stand in the subject.
+    /// Returns the noun and the verb as they appear in the subject.
     #[must_use]
     pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
         match self {
@@ -357,7 +308,7 @@ impl OperatorVerb {
 }
 
 impl RepVerb {
-    /// Every one of them.
+    /// Every verb.
     pub const ALL: [Self; 13] = [
         Self::Perform,
         Self::Stop,
@@ -374,7 +325,7 @@ impl RepVerb {
         Self::AcceptLog,
     ];
 
-    /// As it stands in the subject.
+    /// Returns the verb as it appears in the subject.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -396,10 +347,10 @@ impl RepVerb {
 }
 
 impl AuctioneerVerb {
-    /// Every one of them.
+    /// Every verb.
     pub const ALL: [Self; 2] = [Self::Outcome, Self::Lead];
 
-    /// As it stands in the subject.
+    /// Returns the verb as it appears in the subject.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -419,10 +370,10 @@ impl From<Role> for LeaderRole {
 }
 
 impl LeaderRole {
-    /// Every one of them.
+    /// Every role.
     pub const ALL: [Self; 2] = [Self::Bbs, Self::Auctioneer];
 
-    /// As it stands in the subject.
+    /// Returns the role as it appears in the subject.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -433,7 +384,7 @@ impl LeaderRole {
 }
 
 impl QueryVerb {
-    /// Every one of them.
+    /// Every verb.
     pub const ALL: [Self; 28] = [
         Self::LrpList,
         Self::LrpShow,
@@ -465,7 +416,7 @@ impl QueryVerb {
         Self::SchemaShow,
     ];
 
-    /// Its noun and its verb, as they stand in the subject.
+    /// Returns the noun and the verb as they appear in the subject.
     #[must_use]
     pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
         match self {
@@ -502,10 +453,10 @@ impl QueryVerb {
 }
 
 impl BusSubject {
-    /// Reads a subject.
+    /// Parses a subject.
     ///
     /// # Errors
-    /// `InvalidRequest`, for the sender: what of it is not a subject, and what would be one.
+    /// `InvalidRequest` with the invalid part of the subject and, where possible, the valid alternatives.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let tokens: Vec<&str> = text.split('.').collect();
         match tokens[..] {
@@ -561,7 +512,7 @@ impl BusSubject {
     }
 }
 
-/// Reads the root, the noun and the verb of a query.
+/// Parses the root, the noun and the verb of a query.
 fn query(tokens: &[&str]) -> Result<(Caller, QueryVerb), Refusal> {
     let Some((caller, rest)) = Caller::split(tokens) else {
         let problem = format!(
@@ -579,7 +530,7 @@ fn noun_verb((noun, verb): (&str, &str)) -> String {
     format!("{noun}.{verb}")
 }
 
-/// The verb that is spelt so.
+/// Finds the verb with this spelling. The refusal suggests the nearest verb or lists all of them.
 fn find<T: Copy>(all: &[T], spell: impl Fn(T) -> String, asked: &str) -> Result<T, Refusal> {
     if let Some(found) = all.iter().copied().find(|of| spell(*of) == asked) {
         return Ok(found);
@@ -637,30 +588,29 @@ impl fmt::Display for BusSubject {
     }
 }
 
-/// What somebody listens to: many subjects at once.
+/// Subscription pattern that matches many subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusPattern {
-    /// Every client's commands.
+    /// Commands of all clients.
     Clients,
-    /// Every operator's commands.
+    /// Commands of all operators.
     Operators,
-    /// What reps ask and report.
+    /// Reports and requests of all reps to the BBS.
     Reports,
-    /// Every rep's heartbeats.
+    /// Heartbeats of all reps.
     Heartbeats,
     /// Orders to one rep.
     Rep(CellId),
-    /// What auctioneers report.
+    /// Reports of all auctioneers.
     Auctioneers,
-    /// The signs of life of the leaders of a role.
+    /// Leader heartbeats of a role.
     Beats(LeaderRole),
-    /// Who was just elected, in both roles.
+    /// Elections of both roles.
     Elected,
-    /// The signs of life of leaders and standbys of both roles.
+    /// Status messages of leaders and standbys of both roles.
     Alive,
-    /// Every query.
     Queries,
-    /// Those that are passed on to one BBS.
+    /// Queries that are forwarded to one BBS.
     QueriesOf(ServiceId),
 }
 
@@ -682,59 +632,45 @@ impl fmt::Display for BusPattern {
     }
 }
 
-/// Where somebody's answers come to: what stands before the subjects of all of them, so that a role's permission is
-/// one line.
+/// Prefix of all subjects that one connection receives answers on. With a common prefix the permission of a
+/// role is a single line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbox {
-    /// `muster.inbox.client.<domain>.<client>`
     Client(Domain, ClientName),
-    /// `muster.inbox.operator.<operator>`
     Operator(ClientName),
-    /// `muster.inbox.auditor.<auditor>`
     Auditor(ClientName),
-    /// `muster.inbox.gateway.<gateway>`
     Gateway(ClientName),
-    /// `muster.inbox.rep.<cell>`
     Rep(CellId),
-    /// `muster.inbox.bbs.<id>`
     Bbs(ServiceId),
-    /// `muster.inbox.bbs-writer.<id>`: the connection by which it appends to the journal.
+    /// `muster.inbox.bbs-writer.<id>`: the connection that appends to the journal.
     BbsWriter(ServiceId),
-    /// `muster.inbox.auctioneer.<id>`
     Auctioneer(ServiceId),
-    /// `muster.inbox.auctioneer-reader.<id>`: the connection by which it reads the journal.
+    /// `muster.inbox.auctioneer-reader.<id>`: the connection that reads the journal.
     AuctioneerReader(ServiceId),
-    /// `muster.inbox.projector.<id>`
     Projector(ServiceId),
 }
 
-/// Whose inbox it is, by role.
+/// Kind of an inbox: the role of its owner, and the purpose of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InboxKind {
-    /// A client's.
     Client,
-    /// An operator's.
     Operator,
-    /// An auditor's.
     Auditor,
-    /// A gateway's.
     Gateway,
-    /// A rep's.
     Rep,
-    /// That of a BBS, for what it asks by the bus.
+    /// Connection of a BBS for requests on the bus.
     Bbs,
-    /// That of a BBS, for what it asks of the journal.
+    /// Connection of a BBS for the journal.
     BbsWriter,
-    /// That of an auctioneer, for what it asks by the bus.
+    /// Connection of an auctioneer for requests on the bus.
     Auctioneer,
-    /// That of an auctioneer, for what it asks of the journal.
+    /// Connection of an auctioneer for the journal.
     AuctioneerReader,
-    /// A projector's.
     Projector,
 }
 
 impl InboxKind {
-    /// Every one of them.
+    /// Every kind.
     pub const ALL: [Self; 10] = [
         Self::Client,
         Self::Operator,
@@ -748,7 +684,7 @@ impl InboxKind {
         Self::Projector,
     ];
 
-    /// As it stands in the subject.
+    /// Returns the kind as it appears in the subject.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -767,7 +703,7 @@ impl InboxKind {
 }
 
 impl Inbox {
-    /// Whose it is.
+    /// Returns the kind of the inbox.
     #[must_use]
     pub const fn kind(&self) -> InboxKind {
         match self {

@@ -1,5 +1,5 @@
-//! The caller of a query, as the subject names it. A NATS server with permissions lets each user publish below its own
-//! root only, so budgets and read scopes can rest on it.
+//! The caller of a query, as the subject names it. A NATS server with permissions lets each user publish
+//! below its own root only, so quotas and read scopes can rely on it.
 
 use std::fmt;
 
@@ -10,19 +10,13 @@ use crate::sight::Sight;
 /// The caller of a query: `<root>` in `muster.query.<root>.<noun>.<verb>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
-    /// `client.<domain>.<client>`
     Client(Domain, ClientName),
-    /// `operator.<operator>`
     Operator(ClientName),
-    /// `auditor.<auditor>`
     Auditor(ClientName),
     /// `gateway.<gateway>`: a program that serves the cluster over another protocol.
     Gateway(ClientName),
-    /// `rep.<cell>`
     Rep(CellId),
-    /// `auctioneer`
     Auctioneer,
-    /// `bbs`
     Bbs,
 }
 
@@ -58,7 +52,8 @@ impl Caller {
         Self::split(tokens).and_then(|(caller, _)| caller.ok())
     }
 
-    /// Reads the root at the start of `tokens` and returns the rest. `None` if no root starts like that.
+    /// Parses the root at the start of `tokens` and returns the remaining tokens. `None` if the first token
+    /// does not start a root.
     pub(crate) fn split<'a>(tokens: &'a [&'a str]) -> Option<(Result<Self, BadName>, &'a [&'a str])> {
         let named = |name: &str| ClientName::new(name);
         Some(match tokens {

@@ -1,36 +1,38 @@
-//! Causes: what brought a decision about. Each index of a process, each task and each cell keeps the decision that
-//! last made work for it or asked it to stop; whatever is decided about it afterwards names that one. So following
-//! causes leads from what is back to a client, an operator, a cell, or convergence, and never to something else.
+//! Causes: the decisions that led to a decision.
+//!
+//! Each index of a process, each task and each cell stores the decision that last made work for it or asked
+//! it to stop. Later decisions about it name that one as their cause. Every chain of causes therefore ends at
+//! a client, an operator, a cell, or convergence.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, DecisionId};
 
-/// An earlier decision, as those that follow from it name it.
+/// Reference to an earlier decision, as the decisions that follow from it store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Which decision.
     pub decision: DecisionId,
-    /// The first decision of its chain; itself, if nothing caused it.
+    /// First decision of the chain. Equal to `decision` if nothing caused it.
     pub correlation: DecisionId,
 }
 
-/// Where a decision comes from, as far as its own aggregate knows.
+/// Source of a decision, as far as its own aggregate knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It begins a chain: a client asked, a rep reported what nobody knew of, or only convergence found it.
+    /// Start of a chain: a client's command, a rep's report about something unknown, or a finding of
+    /// convergence.
     Beginning,
     /// An earlier decision about the same index, process or task.
     Decision(Cause),
-    /// What happened to a cell: it was lost, or it evacuates. Where that is not in the log yet,
-    /// the earlier decision is named.
+    /// The loss or the evacuation of a cell. If the log does not have it yet, the earlier decision counts.
     Cell(CellId, Option<Cause>),
-    /// What last happened to a cell, whatever that was: a global process follows it.
+    /// The last change of a cell, of any kind. A global process follows such changes.
     News(CellId),
 }
 
 impl Origin {
-    /// Whether two come from the same place: what a cell's loss ends is one thing, whatever began it.
+    /// Returns `true` if both have the same source. Everything that the loss of one cell ends has the same
+    /// source, whatever started it.
     #[must_use]
     pub fn is_where(&self, other: &Self) -> bool {
         match (self, other) {

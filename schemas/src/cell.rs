@@ -1,5 +1,5 @@
-//! Cells: present, evacuating, healthy, gone (Diego Dev Notes, "Detecting Cell Failures"). Only transitions are
-//! recorded; heartbeats never are.
+//! Cells: presence, health, cordoning and evacuation (Diego Dev Notes, "Detecting Cell Failures"). The log
+//! records only transitions, never heartbeats.
 
 use std::collections::BTreeSet;
 
@@ -16,27 +16,27 @@ use crate::request::{self, Requests};
 use crate::resources::Resources;
 use crate::{Timestamp, limits};
 
-/// What a cell is: said by its rep, recorded when it appears or when it changes.
+/// Properties of a cell as its rep reports them. Recorded when the cell appears or when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
-    /// The data folder of its rep. Another folder is another rep, which must not speak for a cell that lives.
+    /// Data folder of the rep. A rep with another folder must not represent the cell while this one is alive.
     pub folder: FolderId,
-    /// Which run of the rep this is.
+    /// Run of the rep.
     pub incarnation: Incarnation,
-    /// Its zone.
+    /// Zone of the cell.
     pub zone: Zone,
-    /// What it offers.
+    /// Stack that the cell offers.
     pub stack: Stack,
-    /// Work must ask for all of these to be placed here.
+    /// Tags of the cell. Work must ask for all of them to be placed here.
     pub placement_tags: BTreeSet<PlacementTag>,
-    /// What else its rep says of it.
+    /// Other attributes that the rep reports.
     pub attributes: Attributes,
-    /// What it has in all.
+    /// Total resources of the cell.
     pub total: Resources,
 }
 
 impl Presence {
-    /// What it offers, as the cell with this id.
+    /// Returns the properties that placement matches on, for the cell with this id.
     #[must_use]
     pub const fn offer<'a>(&'a self, cell_id: &'a CellId) -> Offer<'a> {
         let Self { folder: _, incarnation: _, zone, stack, placement_tags, attributes, total: _ } = self;
@@ -44,60 +44,59 @@ impl Presence {
     }
 }
 
-/// What is true of a cell.
+/// State of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What it is, as of its last appearance.
+    /// Properties as of the last appearance.
     pub presence: Presence,
-    /// Whether it is there.
     pub present: bool,
-    /// Whether it evacuates.
     pub evacuating: bool,
-    /// Why its self-test fails, if it does.
+    /// Reason why the self-test fails. `None` if the cell is healthy.
     pub unhealthy: Option<String>,
-    /// Whether an operator wants it evacuated: its rep is ordered again until it evacuates.
+    /// `true` if an operator requested an evacuation. The rep receives repeated orders until it evacuates.
     pub evacuation_wanted: bool,
-    /// Whether an operator wants no new work on it; what is there stays.
+    /// `true` if an operator cordoned the cell: it takes no new work, and running work stays.
     pub cordoned: bool,
-    /// Since when it evacuates without having taken work again in between, whether its rep restarted or not. None, too,
-    /// where that was taken back and its rep doesn't say yet that it takes work again: what is asked anew begins anew.
+    /// Start of the current evacuation, kept across restarts of the rep. `None` if the cell does not
+    /// evacuate. Also `None` after a withdrawal, even before the rep reports that it takes work again: a new
+    /// order then starts a new time-out.
     pub evacuation_began: Option<Timestamp>,
-    /// Why it is not there, if it isn't.
+    /// Reason why the cell is absent. `None` if it is present.
     pub gone: Option<String>,
-    /// When any of this last changed.
+    /// Time of the last change to `presence`, `present`, `evacuating` or `unhealthy`.
     pub since: Timestamp,
-    /// The decision by which it last appeared, began to evacuate, or disappeared: the cause of what that does to its
-    /// work.
+    /// Decision by which the cell last appeared, disappeared, or changed its evacuation or cordon. Effects on
+    /// its work name it as their cause.
     pub cause: Cause,
-    /// What operators asked of it.
+    /// Recent requests of operators, with their answers.
     pub requests: Requests,
 }
 
-/// What a rep has to know of its cell's evacuation before it takes work.
+/// State of a cell's evacuation that a rep needs before it takes work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Evacuation {
-    /// Nobody wants the cell evacuated.
+    /// No evacuation is requested.
     #[default]
     None,
-    /// An operator does, and its rep has not begun.
+    /// An operator requested an evacuation, and no rep has started it.
     Wanted,
-    /// A rep of the cell has begun then: its time goes on.
+    /// A rep started the evacuation at this time; its time-out keeps running.
     Began(Timestamp),
 }
 
-/// Why a cell is not there whose rep left when its evacuation was over.
+/// Reason of absence for a cell whose rep left after an evacuation.
 pub const EVACUATED: &str = "evacuated";
 
-/// What an operator asks of a cell.
+/// Command of an operator about a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Move everything away from it; its rep leaves then.
+    /// Move all work away from the cell; the rep leaves afterwards.
     Evacuate,
-    /// Give it no new work: what is there stays.
+    /// Place no new work on the cell; running work stays.
     Cordon,
-    /// Take both back: it takes work again, if it is still there.
+    /// Withdraw an evacuation and a cordon. The cell takes work again if it is present.
     Uncordon,
-    /// Strike it off the tables: it is gone for good.
+    /// Remove an absent cell from the tables.
     Forget,
 }
 
@@ -113,60 +112,55 @@ impl Command {
         }
     }
 
-    /// What it asks of this cell, for whoever has to tell it from another command with the same request id.
+    /// Returns the digest of the command for this cell, by which a repeated request is recognised.
     #[must_use]
     pub fn digest(self, id: &CellId) -> String {
         request::digest(self.verb().noun_and_verb(), id.as_str())
     }
 }
 
-/// What happens to cells.
+/// Event of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A cell, or a new incarnation of it, is there.
+    /// The cell, or a new incarnation of it, is present.
     Appeared(Presence),
-    /// An operator wants everything moved away from it.
+    /// An operator requested that the cell be evacuated.
     EvacuationRequested {},
-    /// An operator took that back.
+    /// An operator withdrew the evacuation.
     EvacuationWithdrawn {},
-    /// An operator wants no new work on it.
+    /// An operator cordoned the cell: no new work.
     Cordoned {},
-    /// An operator took that back.
+    /// An operator ended the cordon.
     Uncordoned {},
-    /// It takes no new work and moves away what it has: its rep says so.
+    /// The rep reports that the cell evacuates: it takes no new work and moves away its own.
     Evacuating {},
-    /// It evacuates no longer and takes work again: its rep says so.
+    /// The rep reports that the cell takes work again.
     Resumed {},
-    /// Its self-test passes again.
+    /// The self-test passes again.
     Healthy {},
-    /// Its self-test fails: it takes no new work.
-    Unhealthy {
-        /// Why.
-        reason: String,
-    },
-    /// Its evacuation is over and its rep has left.
+    /// The self-test fails: the cell takes no new work.
+    Unhealthy { reason: String },
+    /// The evacuation is complete and the rep has left.
     Left {},
-    /// It is lost.
+    /// The cell is lost.
     Disappeared {
-        /// Why it is believed so.
+        /// Reason why the cell is considered lost.
         reason: String,
     },
-    /// An operator struck it off the tables.
+    /// An operator removed the cell from the tables.
     Forgotten {},
 }
 
-/// What a rep says of its cell with a heartbeat, as far as it is recorded.
+/// The part of a rep's heartbeat that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What it is.
     pub presence: Presence,
-    /// Whether it evacuates.
     pub evacuating: bool,
-    /// Why its self-test fails, if it does.
+    /// Reason why the self-test fails. `None` if the cell is healthy.
     pub unhealthy: Option<String>,
 }
 
-/// What a heartbeat changes: nothing, mostly.
+/// Returns the events that follow from a heartbeat. Usually there are none.
 #[must_use]
 pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     let mut events = vec![];
@@ -175,7 +169,7 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
         !cell.present && same && cell.gone.as_deref() == Some(EVACUATED)
     };
     if cell.is_some_and(left) {
-        // Said before it left, and heard after.
+        // The heartbeat was sent before the rep left and arrived after it.
         return events;
     }
     let known = cell.filter(|cell| cell.present && cell.presence == seen.presence);
@@ -198,8 +192,8 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     events
 }
 
-/// Where what a rep says comes from: that its cell evacuates, evacuates no longer, or has left, from the order to do
-/// so.
+/// Returns the origin of a rep's report. A start or end of an evacuation, and a leave, originate from the
+/// order for it.
 #[must_use]
 pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
     let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Beginning };
@@ -231,25 +225,26 @@ pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
     if events.iter().any(follows) { Origin::Decision(cell.cause) } else { Origin::Beginning }
 }
 
-/// What the loss of a cell changes.
+/// Returns the events that follow from the loss of a cell.
 #[must_use]
 pub fn decide_lost(cell: Option<&Cell>, reason: &str) -> Vec<Event> {
     let present = cell.is_some_and(|cell| cell.present);
     if present { vec![Event::Disappeared { reason: reason.to_owned() }] } else { vec![] }
 }
 
-/// What the leave of a rep changes: nothing if another run of it speaks for the cell meanwhile.
+/// Returns the events that follow from the leave of a rep. There are none if another run of the rep
+/// represents the cell.
 #[must_use]
 pub fn decide_left(cell: Option<&Cell>, incarnation: Incarnation) -> Vec<Event> {
     let same = cell.is_some_and(|cell| cell.present && cell.presence.incarnation == incarnation);
     if same { vec![Event::Left {}] } else { vec![] }
 }
 
-/// Judges what an operator asks.
+/// Decides a command of an operator.
 ///
 /// # Errors
-/// `ResourceNotFound` for a cell that was never seen or is forgotten, `CellAbsent` where there is nothing to evacuate,
-/// `InvalidStateTransition` for a present cell that shall be forgotten.
+/// `ResourceNotFound` if the cell is unknown or forgotten, `CellAbsent` for an evacuation of an absent cell,
+/// `InvalidStateTransition` for forgetting a present cell.
 pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<Event>, Refusal> {
     let cell = cell.ok_or_else(|| Refusal::not_found(format!("cell {id}")))?;
     match (command, cell.present) {
@@ -273,7 +268,7 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
     }
 }
 
-/// Why a rep is refused that another one is in the way of.
+/// Returns the refusal for the rep with folder `not`, because the rep with folder `by` represents the cell.
 #[must_use]
 pub fn taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
     let why = format!(
@@ -283,7 +278,7 @@ pub fn taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
     Refusal::new(Code::CellTaken, why)
 }
 
-/// Folds a decision: what happened, and what was asked.
+/// Applies a decision: its events and its request.
 #[must_use]
 pub fn fold<'a>(
     cell: Option<Cell>,
@@ -298,7 +293,7 @@ pub fn fold<'a>(
     Some(cell)
 }
 
-/// Folds what happened.
+/// Applies an event.
 #[must_use]
 pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> {
     let (since, cause) = (stamp.at, stamp.cause());
@@ -355,8 +350,8 @@ fn absent(cell: Cell, why: &str, stamp: &Stamp) -> Cell {
     Cell { present: false, gone, since: stamp.at, cause: stamp.cause(), ..cell }
 }
 
-/// What a rep that starts has to know of its cell's evacuation: one that an operator wants goes on where the rep before
-/// it was, unless the cell was lost with everything on it meanwhile.
+/// Returns the evacuation state that a starting rep needs. A requested evacuation continues, unless the cell
+/// was lost while it evacuated.
 #[must_use]
 pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
     match cell.filter(|cell| cell.evacuation_wanted && (cell.present || !cell.evacuating)) {
@@ -365,8 +360,10 @@ pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
     }
 }
 
-/// Whether an evacuation is over when a cell appears: the one that evacuated was lost with everything on it, and this
-/// is another run of its rep. One that restarts in time goes on.
+/// Returns `true` if an evacuation is over when the cell appears.
+///
+/// This is so if the cell was lost while it evacuated, and another run of its rep appears. An evacuation
+/// continues across a restart of the rep that is fast enough.
 fn is_over(cell: &Cell, appears: &Presence) -> bool {
     !cell.present && cell.evacuating && cell.presence.incarnation != appears.incarnation
 }

@@ -1,17 +1,17 @@
-//! Checksums: CRC-32C (Castagnoli, as iSCSI, ext4 and Kafka have it) of entries, CRC-64/XZ of snapshots.
+//! Checksums: CRC-32C (Castagnoli, as in iSCSI, ext4 and Kafka) for entries, CRC-64/XZ for snapshots.
 
 use crc::{CRC_32_ISCSI, CRC_64_XZ, Crc, Table};
 
 static CRC_32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 static CRC_64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
 
-/// The CRC-32C of some bytes.
+/// Returns the CRC-32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     CRC_32C.checksum(bytes)
 }
 
-/// The CRC-64/XZ of some bytes, given in parts.
+/// Returns the CRC-64/XZ of the concatenation of `parts`.
 #[must_use]
 pub fn crc64(parts: &[&[u8]]) -> u64 {
     let mut digest = CRC_64.digest();

@@ -1,7 +1,8 @@
-//! Events for programs that know nothing of Muster: `CloudEvents` 1.0, in their JSON format.
+//! Events for other programs: `CloudEvents` 1.0, in their JSON format.
 //!
-//! Source and id together name an event for ever: the cluster, where its entry stands, and which event of the entry it is.
-//! Attributes of our own are texts, as the specification's integers have 32 bits and a position has 64.
+//! Source and id together identify an event permanently. The source is the cluster; the id is the position of
+//! the entry and the number of the event within it. Muster's own attributes are text, because the
+//! specification's integers have 32 bits and a position has 64.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -10,65 +11,65 @@ use crate::entry::{Decision, Event};
 use crate::names::{ClusterId, DecisionId, RequestId};
 use crate::{Entry, Position, Timestamp};
 
-/// What stands before the type of every event.
+/// Prefix of every event type.
 pub const TYPE_ROOT: &str = "muster.";
-/// What stands before the cluster's id in every source.
+/// Prefix of every source. The id of the cluster follows.
 pub const SOURCE_ROOT: &str = "urn:muster:";
 
 /// An event as a `CloudEvent`.
 #[derive(Debug, Serialize)]
 pub struct CloudEvent<'a> {
-    /// The version of the specification.
+    /// Version of the specification.
     pub specversion: &'static str,
-    /// `POSITION-NTH`: where the entry stands, and which event of it this is, from 0.
+    /// `POSITION-NTH`: position of the entry, and number of the event within it, from 0.
     pub id: String,
-    /// The cluster: `urn:muster:ID`.
+    /// Cluster of the event: `urn:muster:ID`.
     pub source: String,
-    /// What happened, with the version of its shape: `muster.actual.claimed.v1`.
+    /// Type of the event, with the version of its format: `muster.actual.claimed.v1`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// To what: `lrp:GUID`, `task:GUID`, `cell:ID` and so on.
+    /// Aggregate of the event: `lrp:GUID`, `task:GUID`, `cell:ID` and so on.
     pub subject: String,
-    /// When it was decided, to the nanosecond.
+    /// Time of the decision, to the nanosecond.
     pub time: String,
-    /// What `data` is.
+    /// Media type of `data`.
     pub datacontenttype: &'static str,
-    /// Where the entry stands.
+    /// Position of the entry.
     pub position: String,
-    /// The version of what it happened to, after the decision.
+    /// Version of the aggregate after the decision.
     pub version: String,
-    /// The life of the process or task that it happened to.
+    /// Epoch of the process or task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-    /// The domain of what it happened to.
+    /// Domain of the aggregate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// Who asked: `client:DOMAIN/NAME`, `operator:NAME`, `cell:ID`, `auctioneer:ID` or `bbs:ID`.
+    /// Source of the command: `client:DOMAIN/NAME`, `operator:NAME`, `cell:ID`, `auctioneer:ID` or `bbs:ID`.
     pub actor: String,
-    /// The decision that it belongs to.
+    /// Decision that the event belongs to.
     pub decision: DecisionId,
-    /// The decision that brought it about; none: it begins a chain.
+    /// Decision that caused it. `None` if it starts a chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<DecisionId>,
-    /// The first decision of the chain.
+    /// First decision of the chain.
     pub correlation: DecisionId,
-    /// What the requester called the request.
+    /// Request id that the client chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requestid: Option<&'a RequestId>,
-    /// Why, in the words of who asked, in one line.
+    /// Reason that the client gave, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// On the feed: the id of the event before it in the log, so that who listens knows what is missing.
+    /// On the feed: id of the preceding event in the log, so that subscribers can detect missing events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The W3C trace that it belongs to.
+    /// W3C trace of the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<&'a str>,
-    /// What happened in full, as its type says.
+    /// Body of the event. The type determines its format.
     pub data: Box<RawValue>,
 }
 
-/// The events of an entry, in order.
+/// Returns the events of an entry, in order.
 pub fn of_entry(
     cluster: ClusterId,
     position: Position,
@@ -78,7 +79,8 @@ pub fn of_entry(
     (0..).zip(all).map(move |(nth, (decision, event))| of(cluster, (position, nth), decision, event))
 }
 
-/// An event of a decision: the `nth` of its entry, from 0, which stands at `position`.
+/// Converts an event of a decision. The event is number `nth` of its entry, from 0, and `position` is that of
+/// the entry.
 ///
 /// # Panics
 /// Never: an event is plain data with text keys.
@@ -113,14 +115,14 @@ pub fn of<'a>(
     }
 }
 
-/// A moment as the specification has it: RFC 3339 in UTC, here to the nanosecond.
+/// Formats a time as the specification requires: RFC 3339 in UTC, to the nanosecond.
 fn time(at: Timestamp) -> String {
     let mut text = at.to_string();
     text.pop();
     format!("{text}{:06}Z", at.0 % 1_000_000)
 }
 
-/// Attributes hold no control characters.
+/// Replaces control characters by spaces, because attributes must not contain them.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! The cluster: its id, its shards, its format level, and who leads (docs/architecture.md, "The journal").
+//! The cluster: its id, its shards, its format level, and its leaders (docs/architecture.md, "The journal").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,47 +13,45 @@ use crate::refusal::{BadField, Code, Refusal};
 use crate::request::{self, Requests};
 use crate::subject::{MAX_SHARDS, Position};
 
-/// The format level that this program writes, and the highest that it reads.
+/// Format level that this program writes, and the highest that it reads.
 pub const FORMAT: u32 = 1;
 
-/// What is true of the cluster.
+/// State of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// Its id, fixed in its first entry.
+    /// Id of the cluster, fixed by the first entry.
     pub id: ClusterId,
-    /// Number of its shards: of its first entry, or of the last change.
+    /// Number of shards, from the first entry or the last change.
     pub shards: u16,
-    /// The level at which everybody writes.
+    /// Format level that every program writes.
     pub format: u32,
-    /// Who decides.
+    /// Leader of the BBSs, which decides.
     pub bbs: Option<Leader>,
-    /// Who places.
+    /// Leader of the auctioneers, which places work.
     pub auctioneer: Option<Leader>,
-    /// The ordinal of every cell that is known: global processes call their instances by it.
+    /// Ordinals of all known cells. Global processes use them as instance indices.
     pub ordinals: BTreeMap<u32, CellId>,
-    /// Whether what is less urgent may be stopped, so that what waits has room.
+    /// `true` if less urgent work may be stopped to make room for work that waits.
     pub preemption: bool,
-    /// The newest requests of operators, and their answers.
+    /// Recent requests of operators, with their answers.
     pub requests: Requests,
 }
 
-/// Who leads.
+/// The leader of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leader {
-    /// The program.
+    /// Program that leads.
     pub id: ServiceId,
-    /// How many led before it, and it: a lower term is not a leader's.
+    /// Number of its term, from 1. Messages of a lower term do not come from the leader.
     pub term: u64,
-    /// Since when.
+    /// Time of its election.
     pub since: Timestamp,
 }
 
-/// The highest term of each role.
+/// Highest term of each role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Of the BBS.
     pub bbs: u64,
-    /// Of the auctioneer.
     pub auctioneer: u64,
 }
 
@@ -61,73 +59,50 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Decides.
+    /// The BBS, which decides commands.
     Bbs,
-    /// Places.
+    /// The auctioneer, which places work.
     Auctioneer,
 }
 
-/// What happens to the cluster.
+/// Event of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was founded: the first entry of every journal.
+    /// The cluster was founded. This is the first entry of every journal.
     Founded {
-        /// Its id.
         id: ClusterId,
-        /// Its shards.
+        /// Number of shards.
         shards: u16,
-        /// The level at which everybody writes.
+        /// Format level that every program writes.
         format: u32,
     },
-    /// Somebody leads.
-    Elected {
-        /// In which role.
-        role: Role,
-        /// Who.
-        id: ServiceId,
-        /// In which term.
-        term: u64,
-    },
-    /// A cell got the lowest ordinal that was free, and keeps it until it is forgotten.
-    OrdinalAssigned {
-        /// Which cell.
-        cell_id: CellId,
-        /// Which ordinal.
-        ordinal: u32,
-    },
-    /// The cell that had an ordinal is forgotten.
-    OrdinalFreed {
-        /// Which cell.
-        cell_id: CellId,
-        /// Which ordinal.
-        ordinal: u32,
-    },
-    /// Everybody can read and write a higher level.
-    FormatRaised {
-        /// The level.
-        format: u32,
-    },
-    /// An operator said whether what is less urgent may be stopped for what waits.
-    PreemptionSwitched {
-        /// Whether it may.
-        on: bool,
-    },
-    /// An operator changed the number of shards. Every later entry of a process or a task is on the subject of the new number, and what
-    /// stands on another subject behind this entry does not count.
+    /// A leader was elected.
+    Elected { role: Role, id: ServiceId, term: u64 },
+    /// A cell got the lowest free ordinal. It keeps the ordinal until it is forgotten.
+    OrdinalAssigned { cell_id: CellId, ordinal: u32 },
+    /// An ordinal is free again, because its cell was forgotten.
+    OrdinalFreed { cell_id: CellId, ordinal: u32 },
+    /// The format level was raised, because every program can read and write it.
+    FormatRaised { format: u32 },
+    /// An operator switched preemption on or off.
+    PreemptionSwitched { on: bool },
+    /// An operator changed the number of shards.
+    ///
+    /// Later entries of processes and tasks use the subjects of the new number. Entries on other subjects
+    /// after this one do not count.
     Resharded {
-        /// The new number.
+        /// New number of shards.
         shards: u16,
     },
-    /// An operator set aside what stands at a position: no program that reads the log may count it.
+    /// An operator quarantined the entry at a position. Every reader of the log must ignore it.
     PositionSetAside {
-        /// The position.
         position: Position,
-        /// Why, in the operator's words.
+        /// Reason that the operator gave.
         reason: String,
     },
 }
 
-/// Command of an operator that concerns the whole cluster.
+/// Command of an operator about the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Switches preemption on or off.
@@ -158,7 +133,7 @@ impl Command {
 }
 
 impl Cluster {
-    /// Who leads in a role.
+    /// Returns the leader of a role, or `None` before its first election.
     #[must_use]
     pub const fn leader(&self, role: Role) -> Option<&Leader> {
         match role {
@@ -167,23 +142,23 @@ impl Cluster {
         }
     }
 
-    /// The highest term of each role.
+    /// Returns the highest term of each role.
     #[must_use]
     pub fn terms(&self) -> Terms {
         Terms { bbs: self.term(Role::Bbs), auctioneer: self.term(Role::Auctioneer) }
     }
 
-    /// The highest term of a role; 0 before its first leader.
+    /// Returns the highest term of a role, or 0 before its first leader.
     #[must_use]
     pub fn term(&self, role: Role) -> u64 {
         self.leader(role).map_or(0, |leader| leader.term)
     }
 }
 
-/// Judges a candidate: it leads if it names the term after the highest.
+/// Decides an election. A candidate wins if it names the term after the highest.
 ///
 /// # Errors
-/// `StaleTerm` if somebody leads in that term or a higher one.
+/// `StaleTerm` if the term does not follow the highest one.
 pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64) -> Result<Event, Refusal> {
     let highest = cluster.term(role);
     if term == highest + 1 {
@@ -192,11 +167,11 @@ pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64)
     Err(Refusal::new(Code::StaleTerm, format!("term {term} does not follow term {highest}")))
 }
 
-/// Most ordinals that one decision changes: the rest is due still, and gets a decision of its own.
+/// Maximum number of ordinals that one decision changes. The remaining changes follow in further decisions.
 const ORDINALS_AT_ONCE: usize = 512;
 
-/// What is to be said of ordinals, given the cells that are known: those of forgotten cells are free, and cells that have
-/// none get the lowest.
+/// Returns the changes of ordinals for the known cells. Ordinals of forgotten cells become free, and cells
+/// without an ordinal get the lowest free one.
 #[must_use]
 pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Event> {
     let (kept, gone): (Vec<_>, Vec<_>) = cluster.ordinals.iter().partition(|(_, id)| cells.contains(id));
@@ -210,7 +185,7 @@ pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Even
     freed.chain(assigned).take(ORDINALS_AT_ONCE).collect()
 }
 
-/// Decides a command of an operator. `None` if nothing changes.
+/// Decides a command of an operator. Returns `None` if nothing changes.
 ///
 /// # Errors
 /// `InvalidRequest` if the number of shards is not valid; `Unavailable` if the cluster is not founded yet.
@@ -240,7 +215,7 @@ pub fn check_shards(shards: u16) -> Result<(), Refusal> {
     Err(Refusal::invalid(vec![BadField { field: "shards".into(), problem }]))
 }
 
-/// Folds one decision.
+/// Applies a decision: its events and its request.
 #[must_use]
 pub fn fold<'a>(
     cluster: Option<Cluster>,
@@ -257,7 +232,7 @@ pub fn fold<'a>(
     })
 }
 
-/// Folds what happened.
+/// Applies an event.
 #[must_use]
 pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<Cluster> {
     match event {
@@ -290,7 +265,7 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
         Event::PreemptionSwitched { on } => cluster.map(|cluster| Cluster { preemption: *on, ..cluster }),
         Event::Resharded { shards } => cluster.map(|cluster| Cluster { shards: *shards, ..cluster }),
-        // Who reads the log knows of it before.
+        // Readers of the log handle it before the fold.
         Event::PositionSetAside { .. } => cluster,
     }
 }

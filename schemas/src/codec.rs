@@ -1,9 +1,9 @@
-//! Messages of the bus, to and from bytes. Clients speak JSON. Muster's own services speak postcard with each other
-//! where both were built from the same schema, else the same types as JSON: a rolling upgrade always has a common
-//! language.
+//! Encoding of messages of the bus. Clients use JSON. Muster's own services use postcard if both were built
+//! from the same schema, and otherwise the same types as JSON. So different versions can communicate during a
+//! rolling upgrade.
 //!
-//! A postcard message is `MUS1`, the schema's number (8 bytes), the body's length (4 bytes), the body; numbers
-//! little-endian. Anything else is taken as JSON.
+//! A postcard message consists of `MUS1`, the schema number (8 bytes), the length of the body (4 bytes) and
+//! the body; numbers are little-endian. Any other message is decoded as JSON.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,26 +15,26 @@ use crate::refusal::{BadField, Code, Refusal};
 const MAGIC: [u8; 4] = *b"MUS1";
 const HEAD: usize = 16;
 
-/// How deep JSON may be nested: an action tree of depth 16 takes three levels a node.
+/// Maximum nesting depth of JSON. An action tree of depth 16 needs three levels for each node.
 pub const JSON_DEPTH: usize = 64;
 
-/// The form of a message.
+/// Encoding of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Text that any client reads.
+    /// Text for any client.
     Json,
-    /// For services of the same schema.
+    /// Binary encoding for services of the same schema.
     Postcard,
 }
 
-/// Which schema this program speaks as postcard: two programs that say the same number read each other's bytes.
+/// Number of the postcard schema. Programs with the same number can decode each other's messages.
 ///
-/// It is raised with every change of a type that travels as postcard by which bytes are read otherwise than before: a field
-/// or a variant that is added, removed, moved or gets another type, anywhere within. A new name alone changes nothing. A
-/// test pins the bytes of every message together with this number; it can't see a variant that none of its messages has.
+/// Raise it with every change that alters the bytes of a postcard message, at any depth. Such a change adds,
+/// removes, moves or retypes a field or a variant; a new name alone changes nothing. A test pins the bytes of
+/// every message together with this number, but it cannot detect a variant that none of its messages has.
 pub const SCHEMA: u64 = 5;
 
-/// Writes a message.
+/// Encodes a message.
 ///
 /// # Panics
 /// Never for the types of this crate: they are plain data.
@@ -55,11 +55,11 @@ pub fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
     }
 }
 
-/// Reads a message, and returns its form so that the answer can have the same.
+/// Decodes a message. Also returns its form, so that the answer can use the same one.
 ///
 /// # Errors
-/// `Unreadable` for another schema's postcard: say it again as JSON. `InvalidRequest` for anything malformed, cut off,
-/// too long, too deep, or with bytes behind its end.
+/// `Unreadable` for postcard of another schema: the sender must repeat the message as JSON. `InvalidRequest`
+/// for a message that is malformed, truncated, too long or too deep, or that has bytes after its end.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
     if bytes.len() > MESSAGE_BYTES {
         return Err(bad(format!("{} bytes are more than {MESSAGE_BYTES}", bytes.len())));
@@ -67,7 +67,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
     if bytes.starts_with(&MAGIC) {
         return decode_postcard(bytes).map(|message| (message, Form::Postcard));
     }
-    // A list would be taken for a message's fields in their order.
+    // serde would accept a list as the fields of a struct in their order.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(bad("is not a JSON object".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Containers: what a cell runs, as rep and executor speak of them (Diego Dev Notes, "Container State").
+//! Containers as the rep and the executor exchange them (Diego Dev Notes, "Container State").
 
 use std::sync::Arc;
 
@@ -16,68 +16,68 @@ use crate::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use crate::resources::Resources;
 use crate::subject::Position;
 
-/// One life of a guid: every desire of a process and every creation of a task makes a new epoch, which is the time of
-/// its decision. A later life has a greater epoch.
+/// One life of a guid. Each desire of a process and each creation of a task starts a new epoch, which is the
+/// time of that decision. A later life has a greater epoch.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
 pub struct Epoch(pub Timestamp);
 
-/// A container and the cell it is on: what a record names as its holder.
+/// A container and its cell, as recorded for the holder of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Instance {
-    /// Names the attempt.
+    /// Id of the container; each attempt to run the work has a new one.
     pub instance_guid: InstanceGuid,
-    /// The cell.
+    /// Cell that the container runs on.
     pub cell_id: CellId,
 }
 
-/// A port that an instance asked for, and the port of the host that leads to it.
+/// A container port and the host port that forwards to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortMapping {
-    /// As the definition names it.
+    /// Port in the container, as the definition names it.
     pub container_port: u16,
-    /// As others reach it.
+    /// Port of the host, for access from outside of the container.
     pub host_port: u16,
 }
 
-// An IPv4 address and a few ports take no memory beside it.
-/// Where a running instance is reached.
+// Inline storage: an IPv4 address and a few ports need no allocation.
+/// Network addresses of a running instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetInfo {
-    /// The address of the host.
+    /// Address of the host.
     #[schemars(with = "String")]
     pub address: EcoString,
-    /// One mapping for each port of the definition, in its order.
+    /// One mapping for each port of the definition, in the same order.
     pub ports: PortMappings,
 }
 
-/// The mappings of an instance: hardly any has more than fit in.
+/// Port mappings of an instance. Few instances have more than fit inline.
 pub type PortMappings = SmallVec<[PortMapping; 4]>;
 
-/// What a container is for, down to the life of its guid.
+/// The work that a container runs, including the epoch of its guid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkKey {
     /// An instance of a process.
     Lrp {
-        /// Which.
+        /// Instance that the container runs.
         key: ActualLrpKey,
-        /// Which life.
+        /// Epoch of the process.
         epoch: Epoch,
     },
-    /// A task.
+    /// A run of a task.
     Task {
-        /// The task.
+        /// Task that the container runs.
         task_guid: TaskGuid,
-        /// Which life.
+        /// Epoch of the task.
         epoch: Epoch,
     },
 }
 
 impl WorkKey {
-    /// Which life of its guid.
+    /// Returns the epoch of the work's guid.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         match self {
@@ -95,90 +95,87 @@ impl std::fmt::Display for WorkKey {
     }
 }
 
-/// What a container runs: everything the executor needs, so that it needs nothing else.
+/// Everything that the executor needs to run a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recipe {
-    /// Names the container.
+    /// Id of the container.
     pub instance_guid: InstanceGuid,
-    /// What it is for: kept as its label.
+    /// Work that the container runs; stored as its label.
     pub work: WorkKey,
-    /// The domain of the work.
     pub domain: Domain,
-    /// Environment of everything that runs in it, as the definition has it.
+    /// Environment of every program in the container, as in the definition.
     pub environment_variables: Vec<Variable>,
-    /// Runs first, to its end.
+    /// Action that runs to completion before `action`.
     pub setup: Option<Action>,
-    /// What is run.
     pub action: Action,
-    /// Tells whether it is healthy; none: it is RUNNING as soon as `action` begins.
+    /// Health check. `None` if the container is RUNNING as soon as `action` starts.
     pub monitor: Option<Action>,
-    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    /// Time within which the monitor must first succeed, in milliseconds; 0 sets no limit.
     pub start_timeout_ms: u64,
     /// Time between TERM and KILL, in milliseconds.
     pub grace_period_ms: u64,
-    /// Its share of the processor, relative to other containers of the cell; 0: the usual one.
+    /// CPU share relative to other containers of the cell; 0 selects the default.
     pub cpu_weight: u32,
-    /// Ports that need a port of the host each.
+    /// Container ports; each is mapped to a host port.
     pub ports: Vec<u16>,
-    /// The file whose content is a task's result, relative to the work directory; empty: none.
+    /// File whose content becomes the result of a task, relative to the work directory; empty if there is
+    /// none.
     pub result_file: String,
-    /// What it takes of the cell.
+    /// Resources that the container reserves on the cell.
     pub resources: Resources,
-    /// What of its surroundings is not as usual; none: all is.
+    /// Deviations from the default environment of a container. `None` if there are none.
     pub sandbox: Option<Arc<Sandbox>>,
-    /// Where the log stood when it let the container in: an older record says nothing of it.
+    /// Position of the log at which the container was admitted. Records of an earlier position do not apply
+    /// to it.
     pub let_in_at: Position,
 }
 
-/// The state of a container.
+/// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerState {
-    /// Room is kept for it; nothing is created.
+    /// Resources are reserved; nothing is created.
     Reserved,
-    /// It is being created.
+    /// The container is being created.
     Initializing,
-    /// It is created; setup, action and monitor are starting.
+    /// The container is created; setup, action and monitor are starting.
     Created,
-    /// Its action runs and, if it has a monitor, it is healthy.
+    /// The action runs. If there is a monitor, it has succeeded.
     Running(NetInfo),
-    /// Nothing of it runs.
+    /// No program of the container runs.
     Completed(RunResult),
 }
 
-/// How a container ended.
+/// Result of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunResult {
-    /// Its recipe ended without failure. `result` is the content of the result file, if one was asked for.
+    /// The recipe ended without failure.
     Succeeded {
-        /// The content.
+        /// Content of the result file, if the recipe names one.
         result: String,
     },
-    /// Its recipe failed; for an instance of a process, which has no good end, it ended at all.
+    /// The recipe failed. For an instance of a process, any end counts as a failure.
     Failed {
-        /// Why.
         reason: String,
-        /// The status that its action exited with, if that is why.
+        /// Exit status of the action, if that is the reason.
         exit_status: Option<i32>,
     },
-    /// It was asked to stop, and the whole tree is gone.
+    /// The container was asked to stop, and its whole process tree is gone.
     Stopped,
 }
 
-/// What the executor says of one container.
+/// A container as the executor reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
-    /// Names it.
+    /// Id of the container.
     pub instance_guid: InstanceGuid,
-    /// What it is for.
+    /// Work that the container runs.
     pub work: WorkKey,
-    /// The domain of the work.
     pub domain: Domain,
-    /// What it takes of the cell.
+    /// Resources that the container reserves on the cell.
     pub resources: Resources,
-    /// Where the log stood when it let the container in; 0 while it is only a reservation.
+    /// Position of the log at which the container was admitted; 0 while it is only a reservation.
     pub let_in_at: Position,
-    /// How it is kept apart.
+    /// Isolation layers of the container.
     pub isolation: Isolation,
-    /// Its state.
     pub state: ContainerState,
 }

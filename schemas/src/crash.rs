@@ -1,6 +1,6 @@
-//! What follows from a crash: when to restart at once, when to wait, when to give up (Diego Dev Notes, "Crashes"), and what
-//! a restart policy changes of that (SwarmKit orchestrators, "Restart supervisor"). docs/model.md, "Crashes", settles
-//! what the documents leave open.
+//! The crash policy: when an instance restarts immediately, after a delay, or never (Diego Dev Notes,
+//! "Crashes"). A restart policy modifies it (SwarmKit orchestrators, "Restart supervisor"). docs/model.md,
+//! "Crashes", settles what the documents leave open.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,46 +11,48 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::policy::{RestartCondition, RestartPolicy};
 
-/// A crash restarts at once while fewer than this many are counted: three immediate restarts.
+/// Number of immediate restarts: a crash restarts immediately while fewer crashes than this are counted.
 pub const IMMEDIATE_RESTARTS: u32 = 3;
-/// The unit of the wait.
+/// Base of the exponential restart delay.
 pub const WAIT: Duration = Duration::from_secs(30);
-/// The longest wait.
+/// Maximum restart delay.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(16 * 60);
-/// With more counted crashes than this an instance is never restarted.
+/// Maximum crash count: an instance with more crashes is never restarted.
 pub const LAST_CRASH: u32 = 200;
-/// An instance that ran this long or longer starts its count again.
+/// Running time after which the crash count of an instance is reset.
 pub const STABLE: Duration = Duration::from_secs(5 * 60);
-/// An instance that came to run is RUNNING for so long before a policy starts it again, or waits for the rest of it.
+/// Minimum running time before a policy restarts an instance. After an earlier crash the restart waits for
+/// the rest of it.
 pub const SHORTEST_RUN: Duration = Duration::from_secs(1);
 
-/// Whether and when a crashed instance is restarted.
+/// Outcome of a crash: when the instance restarts, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Restart {
-    /// In the same decision.
+    /// Restarts in the same decision as the crash.
     AtOnce,
-    /// At this time.
+    /// Restarts at this time.
     At(Timestamp),
-    /// Not by itself: a rollout may bring something else, and whoever stops the instance gets another one.
+    /// Does not restart automatically. A rollout may replace the instance, and stopping the instance creates
+    /// a new one.
     Never(Declined),
 }
 
-/// Why a crashed instance is not restarted.
+/// Reason why a crashed instance is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Declined {
-    /// It exited with status 0, and the policy's condition is on-failure.
+    /// The instance exited with status 0, and the condition of the policy is `on-failure`.
     Succeeded,
-    /// The policy's condition is none.
+    /// The condition of the policy is `none`.
     NoRestarts,
-    /// The policy's restarts are used up.
+    /// The restarts that the policy allows are used up.
     UsedUp,
-    /// It crashed too often for the crash policy.
+    /// The crash count exceeds the limit of the crash policy.
     GivenUp,
 }
 
 impl Declined {
-    /// Every one of them.
+    /// Every reason.
     pub const ALL: [Self; 4] = [Self::Succeeded, Self::NoRestarts, Self::UsedUp, Self::GivenUp];
 }
 
@@ -65,33 +67,34 @@ impl fmt::Display for Declined {
     }
 }
 
-/// How many restarts a policy allows, and how many it counts.
+/// Restart attempts that a policy counts and allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// Those that it counts, with the one that follows from the crash, if one does.
+    /// Attempts that the policy counts, including the restart that follows this crash, if any.
     pub counted: u32,
-    /// Those that it allows.
+    /// Attempts that the policy allows.
     pub allowed: u32,
 }
 
-/// A crash, and what came before it.
+/// A crash and the history of the instance before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Crash<'a> {
-    /// Crashes counted before it.
+    /// Crash count before this crash.
     pub before: u32,
-    /// The restarts that were counted.
+    /// Times of the restarts so far.
     pub restarts: &'a [Timestamp],
-    /// Since when it was RUNNING; none: it never was.
+    /// Time at which the instance became RUNNING. `None` if it never did.
     pub running_since: Option<Timestamp>,
-    /// Whether its action exited with status 0.
+    /// `true` if the action exited with status 0.
     pub succeeded: bool,
-    /// Whether a rollout is starting it: until it proved itself, the rollout alone gives it up.
+    /// `true` while a rollout is starting the instance. Until the instance has proved itself, only the
+    /// rollout gives it up.
     pub is_starting: bool,
-    /// When it crashed.
+    /// Time of the crash.
     pub at: Timestamp,
 }
 
-/// What follows from a crash, and how many restarts the policy counts, if it counts any.
+/// Decides the restart after a crash. Also returns the restart attempts, if the policy limits them.
 #[must_use]
 #[rustfmt::skip]
 pub fn decide(policy: &RestartPolicy, crash: &Crash<'_>) -> (Restart, Option<Attempts>) {
@@ -118,15 +121,17 @@ pub fn decide(policy: &RestartPolicy, crash: &Crash<'_>) -> (Restart, Option<Att
 }
 
 impl Crash<'_> {
-    /// The restarts that the policy counts: those within its window.
+    /// Returns the number of restarts within the policy's window.
     fn counted(&self, policy: &RestartPolicy) -> u32 {
         let window = Duration::from_millis(policy.window_ms.into());
         let counts = |restart: &&Timestamp| window.is_zero() || self.at.since(**restart) < window;
         u32::try_from(self.restarts.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }
 
-    /// When it is due, whatever the policy's condition and its restarts. What never ran waits as the crash policy says,
-    /// whatever the policy's delay: nothing is started in a fast loop.
+    /// Returns the restart time from the delays alone, without the policy's condition and limit.
+    ///
+    /// An instance that never ran waits at least as long as the crash policy requires, whatever the policy's
+    /// delay. This prevents a fast restart loop.
     fn due(&self, policy: &RestartPolicy) -> Restart {
         let crashes = self.before.saturating_add(1);
         let by_count = due(crashes, self.at);
@@ -144,8 +149,8 @@ impl Crash<'_> {
     }
 }
 
-/// The count before this crash: `stored`, or 0 if the instance was RUNNING for 5 minutes or more. A CLAIMED instance
-/// never resets.
+/// Returns the crash count before this crash: `stored`, or 0 if the instance was RUNNING for 5 minutes or
+/// more. A CLAIMED instance never resets the count.
 #[must_use]
 pub fn count_before(stored: u32, running_since: Option<Timestamp>, now: Timestamp) -> u32 {
     match running_since {
@@ -154,13 +159,14 @@ pub fn count_before(stored: u32, running_since: Option<Timestamp>, now: Timestam
     }
 }
 
-/// Whether a crash restarts at once, given the count before it.
+/// Returns `true` if a crash restarts immediately, given the count before it.
 #[must_use]
 pub const fn restarts_at_once(count_before: u32) -> bool {
     count_before < IMMEDIATE_RESTARTS
 }
 
-/// When a CRASHED instance with `count` crashes is due again, counted from `since`; never after the last.
+/// Returns the restart time of an instance with `count` crashes that has been CRASHED since `since`. `None`
+/// if it restarts no more.
 #[must_use]
 pub fn restart_at(count: u32, since: Timestamp) -> Option<Timestamp> {
     if count > LAST_CRASH {
@@ -170,7 +176,8 @@ pub fn restart_at(count: u32, since: Timestamp) -> Option<Timestamp> {
     Some(since + (WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT))
 }
 
-/// When an instance that crashed so often, this crash counted, is due: at once, or when its wait is over.
+/// Returns the restart time of an instance with `crashes` crashes, this crash included: immediately or after
+/// the delay. `None` if it restarts no more.
 #[must_use]
 pub fn due(crashes: u32, at: Timestamp) -> Option<Timestamp> {
     if restarts_at_once(crashes.saturating_sub(1)) { Some(at) } else { restart_at(crashes, at) }

@@ -1,19 +1,21 @@
-//! Cron expressions: the five fields of `crontab`, and nothing else. Each is read here, so that a refusal names the field and
-//! what it may be, and handed to the library that finds the times in its plainest form.
+//! Cron expressions: the five fields of `crontab`, without extensions. Each field is parsed here, so that a
+//! refusal names the field and its valid values. The library that computes the times receives the expression
+//! in its simplest form.
 //!
-//! An item of a field is `*`, a value, or a range, each with a step if wanted: `*/15`, `5`, `8-18/2`, `MON-FRI`. A day has to
-//! match the day of the month or the day of the week where both are given; both, where either begins with `*`, as cronie has it.
+//! An item of a field is `*`, a value, or a range, optionally with a step: `*/15`, `5`, `8-18/2`, `MON-FRI`.
+//! If both the day of the month and the day of the week are set, a day has to match one of them. If either
+//! begins with `*`, a day has to match both, as in cronie.
 
 use std::ops::RangeInclusive;
 
-/// What may stand for a whole expression.
+/// Shorthands for a whole expression.
 const SHORTHANDS: [&str; 5] = ["@hourly", "@daily", "@weekly", "@monthly", "@yearly"];
 
 /// A field of an expression.
 struct Field {
     name: &'static str,
     range: RangeInclusive<u8>,
-    /// Names of the values, from the first one on.
+    /// Names of the values, starting with the first value of the range.
     names: &'static [&'static str],
 }
 
@@ -29,14 +31,14 @@ const FIELDS: [Field; 5] = [
     Field { name: "weekday", range: 0..=7, names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"] },
 ];
 
-/// Where the fields for days stand.
+/// Indices of the fields for days.
 const DAY: usize = 2;
 const WEEKDAY: usize = 4;
 
-/// Returns an expression in numbers, with `+` before the weekday if a day has to match both fields.
+/// Converts an expression to numbers, with `+` before the weekday if a day has to match both fields.
 ///
 /// # Errors
-/// What is wrong with which field, and what it may be.
+/// The invalid field and its valid values.
 pub(crate) fn in_numbers(cron: &str) -> Result<String, String> {
     if cron.starts_with('@') {
         let known = SHORTHANDS.contains(&cron.to_ascii_lowercase().as_str());
@@ -70,7 +72,7 @@ impl Field {
         let values = match (values, values.split_once('-'), step) {
             ("*", _, _) => "*".to_owned(),
             (_, Some((from, to)), _) => self.values(item, from, to)?,
-            // From a value to the end.
+            // A step without a range extends to the last value.
             (from, None, Some(_)) => format!("{}-{last}", self.value(item, from)?),
             (value, None, None) => self.value(item, value)?.to_string(),
         };
@@ -79,7 +81,7 @@ impl Field {
 
     fn values(&self, item: &str, from: &str, to: &str) -> Result<String, String> {
         let (from, to) = (self.value(item, from)?, self.value(item, to)?);
-        // Sunday ends a week, too.
+        // Sunday is both 0 and 7: at the end of a range it is 7.
         let to = if to == 0 && *self.range.end() == 7 { 7 } else { to };
         if from > to {
             return Err(format!("the range {item} of the {} ends before it starts", self.name));

@@ -1,4 +1,5 @@
-//! Definitions: what to run, for a process and for a task (docs/model.md, "Definitions and keys").
+//! Definitions: the programs, resources and constraints of processes and tasks (docs/model.md, "Definitions
+//! and keys").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,88 +15,88 @@ use crate::rank::Priority;
 use crate::resources::{Constraint, Resources};
 use crate::schedule::Schedule;
 
-/// How long a container that is asked to stop may take before it is killed, unless its definition says otherwise:
-/// 10 s (docs/model.md, "The rep's tables").
+/// Default time between the stop of a container and its kill: 10 s (docs/model.md, "The rep's tables").
 pub const DEFAULT_GRACE_MS: u64 = 10_000;
 
-/// The ports of a definition: hardly any has more than fit in.
+/// Ports of a definition. Few definitions have more than fit inline.
 pub type Ports = SmallVec<[u16; 8]>;
 
-// Its larger parts can be shared: of a million definitions hardly two are equal, but most run one of a few programs, and
-// differ by what is in their environment.
-/// What one instance of a process runs and needs. Never changes: another definition is another id.
+// The larger parts are shared: in a million definitions hardly two are equal, but most run one of a few
+// programs and differ in their environment.
+/// Programs, resources and constraints of one instance of a process. Immutable: a change is a new definition
+/// with another id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Definition {
-    /// Which cells may take it.
+    /// Constraint that a cell must meet.
     pub constraint: Arc<Constraint>,
-    /// Environment of everything that runs in the container.
+    /// Environment of every program in the container.
     pub environment_variables: Vec<Variable>,
-    /// Runs before `action`, to its end.
+    /// Action that runs to completion before `action`.
     pub setup: Option<Arc<Action>>,
-    /// What is kept running.
+    /// Action to keep running.
     pub action: Arc<Action>,
-    /// Tells whether the instance is healthy: polled every 0.5 s until it first succeeds, then every 30 s.
+    /// Health check. Runs with pauses that grow from 10 ms to 0.5 s until it first succeeds, then every 30 s.
     pub monitor: Option<Arc<Action>>,
-    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    /// Time within which the monitor must first succeed, in milliseconds; 0 sets no limit.
     pub start_timeout_ms: u64,
     /// Memory in MiB.
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    /// CPU share relative to other containers, 1 to 1024; 0 selects the default of 1024.
     pub cpu_weight: u32,
-    /// Ports that the instance listens on, as it sees them; each gets a port of the host.
+    /// Container ports that the instance listens on. Each is mapped to a host port.
     pub ports: Ports,
-    /// Time between TERM and KILL when it is stopped, in milliseconds.
+    /// Time between TERM and KILL when the instance is stopped, in milliseconds.
     pub grace_period_ms: u64,
-    /// What of its surroundings is not as usual; none: all is.
+    /// Deviations from the default environment of a container. Absent if there are none.
     pub sandbox: Option<Arc<Sandbox>>,
 }
 
-/// What of a container's surroundings is not as usual (docs/model.md, "Isolation" and "Containers").
+/// Deviations from the default environment of a container (docs/model.md, "Isolation" and "Containers").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sandbox {
-    /// The file system that it gets: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a folder of the cell's;
-    /// empty: what programs need of the host's.
+    /// File system of the container: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a
+    /// folder on the cell. If empty, the default of the cell.
     pub root_fs: String,
-    /// The network that it is in.
+    /// Network of the container.
     pub network: Network,
-    /// Archives that are fetched and unpacked before anything runs, all at once.
+    /// Archives to fetch and unpack concurrently before any program runs.
     #[serde(default)]
     pub cached_dependencies: Vec<Download>,
-    /// Whose log its lines are part of: a label, empty if there is none.
+    /// Label that assigns the lines of the container to a log; empty if there is none.
     #[serde(default)]
     pub log_guid: String,
-    /// What its lines in the log are told as; empty: they say of no source.
+    /// Source label of the container's lines in the log. If empty, the lines have no source.
     #[serde(default)]
     pub log_source: String,
-    /// Whose metrics its metrics are: a label, empty if there is none.
+    /// Label that assigns the metrics of the container; empty if there is none.
     #[serde(default)]
     pub metrics_guid: String,
 }
 
 impl Sandbox {
-    /// What a `root_fs` begins with that is the one which cells of a stack have for containers.
+    /// Prefix of a `root_fs` that names the file system which cells of a stack provide.
     pub const PRELOADED: &str = "preloaded:";
-    /// What a `root_fs` begins with that is an image in a folder.
+    /// Prefix of a `root_fs` that names an image in a folder.
     pub const OCI: &str = "oci:";
 }
 
-/// The network that a container is in.
+/// Network of a container.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// The host's.
+    /// The network of the host.
     #[default]
     Host,
-    /// One of its own, which leads nowhere.
+    /// A network of its own, without any connection.
     None,
 }
 
 impl Definition {
-    /// What one instance takes of a cell.
+    /// Returns the resources that one instance reserves on a cell.
     #[must_use]
     pub fn resources(&self) -> Resources {
         let ports = u32::try_from(self.ports.len()).unwrap_or(u32::MAX);
@@ -103,101 +104,104 @@ impl Definition {
     }
 }
 
-/// What a task runs and needs.
+/// Program, resources and constraints of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDefinition {
-    /// Which cells may take it.
+    /// Constraint that a cell must meet.
     pub constraint: Constraint,
-    /// Environment of everything that runs in the container.
+    /// Environment of every program in the container.
     pub environment_variables: Vec<Variable>,
-    /// What is run, once.
+    /// Action to run once.
     pub action: Action,
     /// Memory in MiB.
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    /// CPU share relative to other containers, 1 to 1024; 0 selects the default of 1024.
     pub cpu_weight: u32,
-    /// The file whose content is the task's result, relative to the work directory; empty: no result.
+    /// File whose content becomes the result of the task, relative to the work directory. If empty, the task
+    /// has none.
     pub result_file: String,
-    /// Where the completed task is posted to; none: it waits to be resolved.
+    /// URL that the completed task is posted to. If absent, a client must resolve the task.
     pub completion_callback_url: Option<crate::action::Secret>,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: String,
-    /// How urgent it is: whose priority is greater is placed first.
+    /// Priority: work with a greater priority is placed first.
     pub priority: Priority,
-    /// What becomes of the task while no cell can take it.
+    /// Behaviour while no cell can take the task.
     pub placement: Placement,
-    /// Time between TERM and KILL when it is cancelled, in milliseconds.
+    /// Time between TERM and KILL when the task is cancelled, in milliseconds.
     pub grace_period_ms: u64,
-    /// What of its surroundings is not as usual; none: all is.
+    /// Deviations from the default environment of a container. Absent if there are none.
     pub sandbox: Option<Arc<Sandbox>>,
 }
 
 impl TaskDefinition {
-    /// What the task takes of a cell.
+    /// Returns the resources that the task reserves on a cell.
     #[must_use]
     pub const fn resources(&self) -> Resources {
         Resources::of_container(self.memory_mb, self.disk_mb, 0)
     }
 }
 
-/// What becomes of a task that can't be placed.
+/// Behaviour of a task that cannot be placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// It fails at once with the reason.
+    /// Fail immediately with the reason.
     #[default]
     Fail,
-    /// It waits this many milliseconds from its creation for room, and only then fails.
+    /// Wait for room, and fail when the deadline is over.
     Queue {
-        /// How long it waits, in milliseconds.
+        /// Deadline after the creation of the task, in milliseconds.
         deadline_ms: u64,
     },
 }
 
-/// Routing data, opaque to Muster: for each router any JSON, kept as text.
+/// Routing data, opaque to Muster: any JSON for each router, stored as text.
 pub type Routes = BTreeMap<String, String>;
 
-/// Where the instances of a process run. Never changes while it is desired.
+/// Placement mode of a process. Cannot change while the process is desired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// So many instances as are desired, wherever the auction finds the best places.
+    /// A desired number of instances, placed by the auction.
     #[default]
     Replicated,
-    /// One instance on each cell that fits the active definition (SwarmKit orchestrators, "Global orchestrator").
+    /// One instance on each cell that fits the active definition (SwarmKit orchestrators, "Global
+    /// orchestrator").
     Global,
 }
 
-/// A DesiredLRP as a client desires it: a deployment with one definition (Updatable LRPs, "Promotion of existing
-/// DesiredLRP entities to `LRPDeployment` entities").
+/// A DesiredLRP as a client desires it: a deployment with one definition (Updatable LRPs, "Promotion of
+/// existing DesiredLRP entities to `LRPDeployment` entities").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrp {
-    /// Names the process.
+    /// Guid of the process.
     pub process_guid: ProcessGuid,
-    /// Its domain.
+    /// Domain of the process.
     pub domain: Domain,
-    /// Where its instances run.
+    /// Placement mode of the process.
     pub mode: Mode,
-    /// How many instances; 0 where the cells say how many.
+    /// Desired number of instances; 0 for a global process, whose number follows from the cells.
     pub instances: u32,
-    /// How urgent it is: whose priority is greater is placed first.
+    /// Priority: work with a greater priority is placed first.
     pub priority: Priority,
     /// Routing data.
     pub routes: Routes,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: String,
-    /// How its instances are replaced.
+    /// Policies for rollouts, rollbacks, restarts and history.
     pub policies: Policies,
-    /// The definition's id; the process guid unless the client says otherwise.
+    /// Id of the definition. By default the process guid.
     pub definition_id: DefinitionId,
-    /// What each instance runs.
+    /// Definition of each instance.
     pub definition: Arc<Definition>,
 }
 
 impl DesiredLrp {
-    /// What makes a process this, but for its definition. A global one has as many instances as there are cells that fit.
+    /// Returns the update that turns a process into this one, except for its definition. It leaves out the
+    /// number of instances of a global process.
     #[must_use]
     pub fn to_update(&self) -> DesiredLrpUpdate {
         DesiredLrpUpdate {
@@ -213,101 +217,102 @@ impl DesiredLrp {
     }
 }
 
-/// Changes to a process that restart nothing: what is absent stays (docs/model.md, "Definitions and keys").
+/// Changes to a process that restart no instance. Absent fields keep their value (docs/model.md, "Definitions
+/// and keys").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrpUpdate {
-    /// How many instances.
+    /// Desired number of instances.
     pub instances: Option<u32>,
-    /// How urgent it is, from the next time that something of it is placed.
+    /// Priority, effective from the next placement.
     pub priority: Option<Priority>,
     /// Routing data.
     pub routes: Option<Routes>,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: Option<String>,
-    /// How its instances are replaced, from the next rollout on.
+    /// Policies for rollouts, rollbacks, restarts and history. A change applies from the next rollout and the
+    /// next crash on.
     pub policies: Option<Policies>,
 }
 
 /// A task as a client desires it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredTask {
-    /// Names the task.
+    /// Guid of the task.
     pub task_guid: TaskGuid,
-    /// Its domain.
+    /// Domain of the task.
     pub domain: Domain,
-    /// What it runs.
+    /// Definition of the task.
     pub definition: Arc<TaskDefinition>,
 }
 
-/// What becomes of a launch that is due while a task of an earlier one is still PENDING or RUNNING.
+/// Behaviour of a launch that is due while an earlier task of the schedule is PENDING or RUNNING.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is launched beside it.
+    /// Launch it concurrently.
     Allowed,
-    /// It is skipped.
+    /// Skip it.
     #[default]
     Skipped,
-    /// It waits until nothing of it runs any more. One at most waits; what is due meanwhile is skipped.
+    /// Launch it when no earlier task is left. At most one launch waits; launches that become due while it
+    /// waits are skipped.
     Queued,
 }
 
 /// A periodic task as a client desires it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredPeriodic {
-    /// Names it.
+    /// Guid of the periodic task.
     pub periodic_guid: PeriodicGuid,
-    /// Its domain, and that of everything that it launches.
+    /// Domain of the periodic task and of every task that it launches.
     pub domain: Domain,
-    /// When it is due.
     pub schedule: Schedule,
-    /// What becomes of a launch while an earlier one runs.
+    /// Behaviour of a launch while an earlier task is PENDING or RUNNING.
     pub overlap: Overlap,
-    /// What each task that it launches runs.
+    /// Definition of each launched task.
     pub definition: Arc<TaskDefinition>,
 }
 
-/// Whether a dispatch has a payload.
+/// Rule for the payload of a dispatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PayloadRule {
-    /// It must have one.
+    /// A dispatch must have a payload.
     Required,
-    /// It may have one.
+    /// A dispatch may have a payload.
     #[default]
     Optional,
-    /// It must have none.
+    /// A dispatch must not have a payload.
     Forbidden,
 }
 
-/// What becomes of a dispatch while as many tasks are PENDING or RUNNING as may.
+/// Behaviour of a dispatch at the concurrency limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
-    /// It waits for its turn.
+    /// Queue the dispatch.
     #[default]
     Queued,
-    /// It is refused.
+    /// Refuse the dispatch.
     Refused,
 }
 
 /// A parameterised task as a client desires it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredParameterised {
-    /// Names it.
+    /// Guid of the parameterised task.
     pub parameterised_guid: ParameterisedGuid,
-    /// Its domain, and that of every task of it.
+    /// Domain of the parameterised task and of every task that it launches.
     pub domain: Domain,
-    /// Whether a dispatch has a payload.
     pub payload: PayloadRule,
-    /// The parameters that a dispatch must give.
+    /// Parameters that every dispatch must set.
     pub required_parameters: BTreeSet<String>,
-    /// The parameters that it may give.
+    /// Parameters that a dispatch may set.
     pub optional_parameters: BTreeSet<String>,
-    /// How many of its tasks may be PENDING or RUNNING at once; none: any number.
+    /// Maximum number of its tasks that are PENDING or RUNNING at the same time. `None` sets no limit.
     pub concurrency: Option<u32>,
-    /// What becomes of a dispatch beyond that.
+    /// Behaviour of a dispatch at that limit.
     pub overflow: Overflow,
-    /// What each task of it runs, without what is dispatched.
+    /// Definition of each launched task, without payload and parameters.
     pub definition: Arc<TaskDefinition>,
 }

@@ -1,5 +1,5 @@
-//! The desired side of a process: a deployment with its definitions (Updatable LRPs, "`LRPDeployment`"; docs/model.md,
-//! "Definitions and keys").
+//! The desired state of a process: a deployment with its definitions (Updatable LRPs, "`LRPDeployment`";
+//! docs/model.md, "Definitions and keys").
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,85 +13,69 @@ use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::policy::Policies;
 use crate::rank::Priority;
 
-/// What is desired of a process. Instances, priority, routes and annotation change without restarting anything.
+/// Desired state of a process. Changes of instances, priority, routes and annotation restart nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
-    /// How many instances.
+    /// Desired number of instances.
     pub instances: u32,
-    /// How urgent it is.
     pub priority: Priority,
-    /// The cells of a global process by their ordinals, which are its indices; none: it is replicated.
+    /// Cells of a global process by their ordinals, which are its instance indices. `None` for a replicated
+    /// process.
     #[expect(
         clippy::box_collection,
         reason = "hardly any process has some, and each would take the room of a map"
     )]
     pub cells: Option<Box<BTreeMap<u32, GlobalCell>>>,
-    /// Routing data.
     pub routes: Routes,
-    /// The consumer's own text.
+    /// Free text of the client.
     pub annotation: Box<str>,
-    /// How its instances are replaced.
+    /// Policies for rollouts, rollbacks and restarts.
     pub policies: Arc<Policies>,
-    /// The definitions that are in use, in the order in which they came: one, but for rollouts.
+    /// Definitions in use, oldest first. There is only one except during rollouts.
     pub definitions: SmallVec<[(DefinitionId, Arc<Definition>); 1]>,
-    /// The definition that every instance shall run.
+    /// Definition that every instance is to run.
     pub active_definition_id: DefinitionId,
-    /// The newest definition of which an instance was RUNNING and survived its monitor: instances that restart outside a
-    /// rollout run it. None: no definition ever did.
+    /// Newest definition with an instance that was RUNNING and survived its monitor. Instances that restart
+    /// outside a rollout use it. `None` if no definition has been healthy.
     pub healthy_definition_id: Option<DefinitionId>,
 }
 
-/// A cell on which a global process runs an instance.
+/// A cell that a global process runs an instance on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobalCell {
-    /// Which cell.
     pub cell_id: CellId,
-    /// Whether it takes no new work: what is there stays as it is, and rollouts pass it over.
+    /// `true` if the cell takes no new work: running work stays, and rollouts skip the cell.
     pub cordoned: bool,
 }
 
-/// What happens to the desired side.
+/// Event of the desired state of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The process was desired: a new epoch begins.
+    /// The process was desired: a new epoch starts.
     Desired(Box<DesiredLrp>),
-    /// Its scale, priority, routes, annotation or policies changed.
+    /// The number of instances, priority, routes, annotation or policies changed.
     Updated(DesiredLrpUpdate),
-    /// A definition came to it.
-    DefinitionAdded {
-        /// Its id.
-        definition_id: DefinitionId,
-        /// What each instance runs.
-        definition: Arc<Definition>,
-    },
-    /// Every instance shall run this definition.
-    Activated {
-        /// Which.
-        definition_id: DefinitionId,
-    },
-    /// A definition is known to work, and instances restart with it.
-    HealthyChanged {
-        /// Which.
-        definition_id: DefinitionId,
-    },
-    /// Definitions that nothing uses any more are gone.
-    Pruned {
-        /// Which.
-        definition_ids: Vec<DefinitionId>,
-    },
-    /// A global process runs on other cells: some came or changed, some left.
+    /// A definition was added.
+    DefinitionAdded { definition_id: DefinitionId, definition: Arc<Definition> },
+    /// A definition became active: every instance is to run it.
+    Activated { definition_id: DefinitionId },
+    /// A definition became healthy: instances restart with it.
+    HealthyChanged { definition_id: DefinitionId },
+    /// Unused definitions were removed.
+    Pruned { definition_ids: Vec<DefinitionId> },
+    /// The cells of a global process changed.
     CellsChanged {
-        /// The cells that came or changed, each with its ordinal.
+        /// Cells that joined or changed, each with its ordinal.
         cells: Vec<(u32, GlobalCell)>,
-        /// The ordinals of those that left.
+        /// Ordinals of the cells that left.
         left: Indices,
     },
-    /// Nobody desires it.
+    /// The process was removed: it is no longer desired.
     Removed {},
 }
 
 impl Event {
-    /// Whether it says how many instances shall run.
+    /// Returns `true` if the event sets the number of instances.
     #[must_use]
     pub const fn says_how_many(&self) -> bool {
         match self {
@@ -107,13 +91,13 @@ impl Event {
 }
 
 impl Desired {
-    /// A definition by its id.
+    /// Returns a definition by its id.
     #[must_use]
     pub fn definition(&self, id: &DefinitionId) -> Option<&Arc<Definition>> {
         self.definitions.iter().find(|(known, _)| known == id).map(|(_, definition)| definition)
     }
 
-    /// Where its instances run.
+    /// Returns the placement mode.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match self.cells {
@@ -122,49 +106,49 @@ impl Desired {
         }
     }
 
-    /// Whether it runs on each cell that fits.
+    /// Returns `true` if the process is global: one instance on each cell that fits.
     #[must_use]
     pub const fn is_global(&self) -> bool {
         self.cells.is_some()
     }
 
-    /// Whether an instance is desired at an index.
+    /// Returns `true` if an instance is desired at this index.
     #[must_use]
     pub fn has(&self, index: u32) -> bool {
         self.cells.as_ref().map_or(index < self.instances, |cells| cells.contains_key(&index))
     }
 
-    /// The indices at which an instance is desired, in order.
+    /// Returns the indices at which an instance is desired, in order.
     pub fn indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
         let of_cells = self.cells.iter().flat_map(|cells| cells.keys()).copied();
         let dense = if self.is_global() { 0 } else { self.instances };
         (0..dense).chain(of_cells)
     }
 
-    /// The indices at which a rollout replaces what is there, in order.
+    /// Returns the indices that take part in rollouts, in order.
     pub fn rolling_indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
         self.indices().filter(|index| self.rolls(*index))
     }
 
-    /// Whether a rollout replaces what is at an index: not on a cell that takes no new work.
+    /// Returns `true` if the index takes part in rollouts. Indices of cordoned cells do not.
     #[must_use]
     pub fn rolls(&self, index: u32) -> bool {
         self.has(index) && !self.is_cordoned(index)
     }
 
-    /// Whether the index of a global process is that of a cell that takes no new work.
+    /// Returns `true` if the index belongs to a cordoned cell of a global process.
     #[must_use]
     pub fn is_cordoned(&self, index: u32) -> bool {
         self.cells.as_ref().and_then(|cells| cells.get(&index)).is_some_and(|cell| cell.cordoned)
     }
 
-    /// The only cell on which an index may run; none: any.
+    /// Returns the only cell that may run this index, or `None` if any cell may.
     #[must_use]
     pub fn only_cell(&self, index: u32) -> Option<&CellId> {
         self.cells.as_ref()?.get(&index).map(|cell| &cell.cell_id)
     }
 
-    /// The part of an update that would change something; none: it is so already.
+    /// Returns the part of an update that changes something, or `None` if nothing changes.
     #[must_use]
     pub fn difference(&self, update: &DesiredLrpUpdate) -> Option<DesiredLrpUpdate> {
         let difference = DesiredLrpUpdate {
@@ -177,8 +161,9 @@ impl Desired {
         (difference != DesiredLrpUpdate::default()).then_some(difference)
     }
 
-    /// It as a DesiredLRP of one definition, the active one (Updatable LRPs, "Projection of an `LRPDeployment` entity down
-    /// to a DesiredLRP entity"). None: that definition isn't there, which no valid log says.
+    /// Returns the DesiredLRP with the active definition (Updatable LRPs, "Projection of an `LRPDeployment`
+    /// entity down to a DesiredLRP entity"). `None` if that definition is missing, which a valid log rules
+    /// out.
     #[must_use]
     pub fn project(&self, process_guid: &ProcessGuid, domain: &Domain) -> Option<DesiredLrp> {
         let definition = self.definition(&self.active_definition_id)?;
@@ -197,7 +182,7 @@ impl Desired {
     }
 }
 
-/// Folds what happened.
+/// Applies an event.
 #[must_use]
 pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
     match event {

@@ -10,48 +10,48 @@ use crate::quota::{LimitDomain, Quotas};
 use crate::refusal::Refusal;
 use crate::request::Requests;
 
-/// What is true of a domain.
+/// Freshness of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freshness {
-    /// When it was last refreshed.
     pub refreshed_at: Timestamp,
-    /// When it stops being fresh; none: never.
+    /// End of the freshness. `None` if it has no end.
     pub expires_at: Option<Timestamp>,
-    /// The newest requests and their answers.
+    /// Recent requests, with their answers.
     pub requests: Requests,
 }
 
 /// Quotas that an operator set for a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limited {
-    /// The quotas.
     pub quotas: Quotas,
-    /// The newest requests and their answers.
+    /// Recent requests, with their answers.
     pub requests: Requests,
 }
 
-/// What happens to domains.
+/// Event of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client said that what is desired in the domain is up to date.
+    /// A client confirmed that the desired state of the domain is up to date.
     Refreshed {
-        /// When that stops being true; none: never.
+        /// End of the freshness. `None` if it has no end.
         expires_at: Option<Timestamp>,
     },
     /// An operator changed the quotas.
     Limited {
-        /// All quotas, with the changes.
+        /// Complete quotas, including the unchanged ones.
         quotas: Quotas,
     },
 }
 
-/// A refresh: the domain is fresh for `ttl` from now, for ever without one. A `ttl` of 0 expires it.
+/// Decides a refresh. The domain is fresh for `ttl` from now, or without end if `ttl` is `None`. A `ttl` of 0
+/// expires it.
 #[must_use]
 pub fn decide(ttl: Option<Duration>, now: Timestamp) -> Event {
     Event::Refreshed { expires_at: ttl.map(|ttl| now + ttl) }
 }
 
-/// Decides an operator's command on the quotas of a domain. `None` if the quotas have these values already.
+/// Decides an operator's command on the quotas of a domain. Returns `None` if the quotas already have these
+/// values.
 ///
 /// # Errors
 /// See [`LimitDomain::apply`].
@@ -60,7 +60,7 @@ pub fn decide_limit(known: Quotas, order: &LimitDomain) -> Result<Option<Event>,
     Ok((quotas != known).then_some(Event::Limited { quotas }))
 }
 
-/// Folds a refresh of a domain in the decision that made this version.
+/// Applies a refresh by the decision that made `version`.
 #[must_use]
 pub fn refreshed(
     known: Option<Freshness>,
@@ -72,7 +72,7 @@ pub fn refreshed(
     Freshness { refreshed_at: stamp.at, expires_at, requests }
 }
 
-/// Folds a change of quotas in the decision that made this version.
+/// Applies a change of quotas by the decision that made `version`.
 #[must_use]
 pub fn limited(known: Option<Limited>, quotas: Quotas, stamp: &Stamp, version: u64) -> Limited {
     Limited { quotas, requests: remembered(known.map(|known| known.requests), stamp, version) }
@@ -87,7 +87,7 @@ fn remembered(known: Option<Requests>, stamp: &Stamp, version: u64) -> Requests 
 }
 
 impl Freshness {
-    /// Whether convergence may stop what nobody desires.
+    /// Returns `true` if the domain is fresh, so that convergence may stop undesired work.
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|expires_at| now < expires_at)

@@ -1,8 +1,7 @@
-//! What ended: containers of instances, and tasks, as queries show them when their records are gone (SwarmKit
+//! History of ended containers and tasks, which queries show after the records are gone (SwarmKit
 //! orchestrators, "Task reaper"; docs/model.md, "What ended").
 //!
-//! What is told here is folded of the log and shown. No decision reads it, so that what of it is kept changes nothing that
-//! happens.
+//! The history is a fold of the log for display. No decision reads it, so its size affects no behaviour.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,79 +16,74 @@ use crate::process::{Process, Slot};
 use crate::task::{self, Callback, Outcome, Task};
 use crate::{Timestamp, limits};
 
-/// How a container of an instance ended, as the log tells it.
+/// Kind of end of an instance's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// It ended without having been asked to.
+    /// Ended without a stop request.
     Crashed,
-    /// Its rep stopped it, or has no container for it. Mostly it was asked to stop, and why stands beside it.
+    /// Stopped by the rep, or without a container on its cell. Usually the instance was asked to stop, and
+    /// the reason is in `stop`.
     Stopped,
-    /// It crashed while it was being stopped.
+    /// Crashed while it was being stopped.
     CrashedStopping,
-    /// Its cell disappeared.
+    /// The cell disappeared.
     CellLost,
-    /// Its cell evacuated it.
+    /// Evacuated by its cell.
     Evacuated,
-    /// Its cell evacuated it, and its time was over before anything ran in its place.
+    /// Evacuated by its cell, which reached its time-out before a replacement ran.
     EvacuationExpired,
-    /// The record of its place names another container, which runs.
+    /// Replaced in the record of the index by another container, which runs.
     Displaced,
 }
 
-/// A container of an instance that ended.
+/// An ended container of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedInstance {
-    /// Where it was.
     pub place: Place,
-    /// The container.
+    /// Container and its cell.
     pub by: Instance,
-    /// The domain of its process.
+    /// Domain of the process.
     pub domain: Domain,
-    /// Which life of the process it belonged to.
+    /// Epoch of the process.
     pub epoch: Epoch,
-    /// Since when it was RUNNING; none: it never was.
+    /// Time at which it became RUNNING. `None` if it never did.
     pub started_at: Option<Timestamp>,
-    /// When it ended, as far as the log says.
+    /// Time of its end according to the log.
     pub ended_at: Timestamp,
-    /// How.
     pub how: How,
-    /// Why it was asked to stop, if it was.
+    /// Reason of the stop request, or `None` if there was none.
     pub stop: Option<Ended>,
-    /// Why it crashed; empty: it didn't, or nobody said.
+    /// Reason of the crash. Empty if it did not crash, or if the reason is unknown.
     pub reason: Box<str>,
-    /// The status that its action exited with, if that is why it crashed.
+    /// Exit status of the action, if that is the reason of the crash.
     pub exit_status: Option<i32>,
-    /// Crashes of its place that were counted, with this one; 0: it didn't crash.
+    /// Crash count of the index including this crash; 0 if it did not crash.
     pub crash_count: u32,
 }
 
-/// A task that was deleted after it completed.
+/// A task that was deleted after its completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedTask {
-    /// Its name.
     pub guid: TaskGuid,
-    /// Its domain.
     pub domain: Domain,
-    /// Which life; also when it was created.
+    /// Epoch of the task, which is also the time of its creation.
     pub epoch: Epoch,
-    /// The container that ran it, if one did.
+    /// Container that ran the task. `None` if none did.
     pub by: Option<Instance>,
-    /// Since when it ran; none: it never did.
+    /// Time at which it became RUNNING. `None` if it never did.
     pub started_at: Option<Timestamp>,
-    /// When it completed.
     pub completed_at: Timestamp,
-    /// How; of a long result the beginning.
+    /// Outcome. A long result is truncated.
     pub outcome: Outcome,
-    /// What came of calling its owner, if that was tried.
+    /// State of the completion callback. `None` if no call was attempted.
     pub callback: Option<Callback>,
-    /// When it was deleted.
     pub deleted_at: Timestamp,
-    /// Whether it was resolved; else nobody did in time.
+    /// `true` if the task was resolved, `false` if it expired.
     pub resolved: bool,
 }
 
-/// Of which life of a process something ended, and when.
+/// Process epoch and time of an end.
 pub(crate) struct Life {
     domain: Domain,
     epoch: Epoch,
@@ -102,7 +96,7 @@ impl Life {
     }
 }
 
-/// A container that a record of a place names.
+/// A container that a record names.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     by: Instance,
@@ -110,7 +104,7 @@ pub(crate) struct Held {
     stop: Option<Ended>,
 }
 
-/// The containers that a slot names, the instance's and its twin's.
+/// Returns the containers that a slot names: the instance's and the evacuating instance's.
 pub(crate) fn held(slot: &Slot) -> [Option<Held>; 2] {
     let own = slot.actual.as_ref().and_then(|lrp| match &lrp.state {
         State::Claimed { by, .. } => Some(Held { by: by.clone(), started_at: None, stop: lrp.stop }),
@@ -124,12 +118,13 @@ pub(crate) fn held(slot: &Slot) -> [Option<Held>; 2] {
     [own, twin]
 }
 
-/// Since when a container runs, if one of these records says so.
+/// Returns the time since which a container has been running, if one of these records has it.
 pub(crate) fn started_at(held: &[Option<Held>; 2], by: &Instance) -> Option<Timestamp> {
     held.iter().flatten().filter(|held| held.by == *by).find_map(|held| held.started_at)
 }
 
-/// What ended at a slot by an event of its instance: what its records named before, and name no more.
+/// Returns the containers that ended at a slot by an event of its instance: its records named them before the
+/// event, but not after it.
 pub(crate) fn by_instance(
     held: [Option<Held>; 2],
     slot: &Slot,
@@ -141,7 +136,7 @@ pub(crate) fn by_instance(
         && !names(slot, by)
         && !gone.iter().any(|held| held.by == *by)
     {
-        // Nothing was known of it but that it crashed.
+        // The log has nothing about it but the crash.
         gone.push(Held { by: by.clone(), started_at: None, stop: None });
     }
     let end = |held: Held| {
@@ -171,7 +166,7 @@ pub(crate) fn by_instance(
     gone.into_iter().map(end).collect()
 }
 
-/// What ended at a slot by an event of its twin.
+/// Returns the containers that ended at a slot by an event of its evacuating instance.
 pub(crate) fn by_twin(
     held: [Option<Held>; 2],
     slot: &Slot,
@@ -182,7 +177,8 @@ pub(crate) fn by_twin(
     gone.map(|held| held.ended(&slot.place, how_twin(event), life)).collect()
 }
 
-/// What ended with a decision: each container once, as it ended last, and none that a record names in the end.
+/// Returns the containers that ended with a decision. Each is listed once, with its last end. Containers that
+/// a record still names are left out.
 pub(crate) fn settled(process: &Process, ended: Vec<EndedInstance>) -> Vec<EndedInstance> {
     let mut settled: Vec<EndedInstance> = vec![];
     for one in ended {
@@ -230,7 +226,7 @@ fn how_instance(event: &actual::Event, gone: &Instance) -> How {
     }
 }
 
-/// Why a record was removed, where the removal says it.
+/// Returns the reason of a removal, if the event has one.
 const fn removed_for(event: &actual::Event) -> Option<Ended> {
     match event {
         actual::Event::Removed { cause: Ended::Stopped, .. }
@@ -258,7 +254,7 @@ const fn how_twin(event: &evacuating::Event) -> How {
 }
 
 impl Held {
-    /// It, as it ended.
+    /// Converts the container to its history row.
     fn ended(self, place: &Place, how: How, life: &Life) -> EndedInstance {
         EndedInstance {
             place: place.clone(),
@@ -276,14 +272,14 @@ impl Held {
     }
 }
 
-/// The task that a decision deletes after it completed, if it does.
+/// Returns the history row of a task that this decision deletes after its completion. `None` if it does not.
 #[must_use]
 pub fn task(before: Option<&Task>, events: &[entry::Event], stamp: &Stamp) -> Option<EndedTask> {
     let is_end = |event: &entry::Event| matches!(event, entry::Event::Task(task::Event::Deleted {}));
     let end = events.iter().position(is_end)?;
     let last = task::evolve(before.cloned(), &events[..end], stamp)?;
     let done = last.completed()?;
-    // What is resolved is RESOLVING at last, and what is too old is COMPLETED again or still.
+    // A resolved task ends in RESOLVING, an expired one in COMPLETED.
     let resolved = matches!(last.state, Some(task::State::Resolving(_)));
     let outcome = match &done.outcome {
         Outcome::Succeeded { result } => {

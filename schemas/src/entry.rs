@@ -1,11 +1,14 @@
-//! Entries: what the journal holds. One message, all or nothing: a list of decisions.
+//! Entries of the journal. An entry is one message with a list of decisions, stored completely or not at all.
 //!
-//! These are the entries that the machines work with. Entries are stored as JSON, because the log outlives every program
-//! and any NATS client must be able to read it; the shapes of that JSON are in [`crate::stored`]. An event's type and
-//! version stand in its tag: `{"actual": {"claimed.v1": {..}}}` is `actual.claimed.v1`. Stored events are never edited:
-//! a new shape is a new version beside the old one, upcast when it is decoded, and `golden/` holds one file of every
-//! version for ever. Every entry begins with a checksum of the rest of it (`{"crc32c":"0a1b2c3d",..`), whatever
-//! its format: what was damaged is told from what a later program wrote.
+//! This module has the entries that the state machines work with. They are stored as JSON, because the log
+//! outlives every program and any NATS client must be able to read it. [`crate::stored`] defines the format
+//! of that JSON. The tag of an event holds its type and version: `{"actual": {"claimed.v1": {..}}}` is
+//! `actual.claimed.v1`.
+//!
+//! Stored events are never edited. A new format is a new version beside the old one, which is converted when
+//! it is decoded; `golden/` keeps one file of every version. Every entry, of any format, starts with a
+//! checksum of the remaining bytes (`{"crc32c":"0a1b2c3d",..`). It distinguishes a damaged entry from one
+//! that a newer program wrote.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,142 +29,114 @@ use crate::{
     periodic, rollout, stored, task,
 };
 
-/// One message of the journal.
+/// Message of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Names it; also the message's `Nats-Msg-Id`.
+    /// Id of the entry; also the `Nats-Msg-Id` of the message.
     pub id: EntryId,
-    /// The format level at which it was written.
+    /// Format level at which the entry was written.
     pub format: u32,
-    /// What was decided, in order.
+    /// Decisions of the entry, in order.
     pub decisions: Vec<Decision>,
 }
 
-/// What one command did to one aggregate.
+/// Effect of one command on one aggregate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Names it.
     pub id: DecisionId,
-    /// What it is about.
+    /// Aggregate that the decision changes.
     pub aggregate: Aggregate,
-    /// The aggregate's version after it.
+    /// Version of the aggregate after the decision.
     pub version: u64,
-    /// When it was made; never before the shard's last one.
+    /// Time of the decision. Never earlier than the previous decision of the shard.
     pub at: Timestamp,
-    /// Who asked.
+    /// Source of the command.
     pub actor: Actor,
-    /// What the requester called the request.
+    /// Request id that the client chose.
     pub request_id: Option<RequestId>,
-    /// What the request asked: its verb, and a hash of its body.
+    /// Digest of the request: its verb and a hash of its body.
     pub request_digest: Option<String>,
-    /// The decision that caused it.
+    /// Decision that caused this one. `None` if it starts a chain.
     pub cause: Option<DecisionId>,
-    /// The first decision of the chain: a human's or a client's command, mostly.
+    /// First decision of the chain, usually a command of a client or an operator.
     pub correlation: DecisionId,
-    /// Why, in the requester's words.
+    /// Reason that the client gave.
     pub reason: Option<String>,
-    /// The W3C trace that it belongs to.
+    /// W3C trace of the decision.
     pub traceparent: Option<String>,
-    /// What happened. Empty: it was so already, and the request is remembered.
+    /// Events of the decision. Empty if nothing changed and the decision only records the request.
     pub events: Vec<Event>,
 }
 
-/// What a decision is about: the unit of versions.
+/// Target of a decision, and the unit of versioning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aggregate {
-    /// A process, in one of its lives.
+    /// A process, in one epoch.
     Process {
-        /// Its name.
         guid: ProcessGuid,
-        /// Its domain.
         domain: Domain,
-        /// Which life.
         epoch: Epoch,
     },
-    /// A task, in one of its lives.
+    /// A task, in one epoch.
     Task {
-        /// Its name.
         guid: TaskGuid,
-        /// Its domain.
         domain: Domain,
-        /// Which life.
         epoch: Epoch,
     },
-    /// A periodic task, in one of its lives.
+    /// A periodic task, in one epoch.
     Periodic {
-        /// Its name.
         guid: PeriodicGuid,
-        /// Its domain.
         domain: Domain,
-        /// Which life.
         epoch: Epoch,
     },
-    /// A parameterised task, in one of its lives.
+    /// A parameterised task, in one epoch.
     Parameterised {
-        /// Its name.
         guid: ParameterisedGuid,
-        /// Its domain.
         domain: Domain,
-        /// Which life.
         epoch: Epoch,
     },
-    /// A domain.
     Domain(Domain),
-    /// A cell.
     Cell(CellId),
-    /// The cluster.
     Cluster,
 }
 
-/// Who asked.
+/// Source of a command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Actor {
     /// A client of a domain.
     Client {
-        /// The domain.
         domain: Domain,
-        /// Its name.
         name: ClientName,
     },
-    /// An operator of the cluster.
     Operator(ClientName),
-    /// A rep.
+    /// The rep of a cell.
     Cell(CellId),
-    /// An auctioneer.
     Auctioneer(ServiceId),
-    /// A BBS by itself: convergence, a timer, a lost cell.
+    /// A BBS on its own initiative: convergence, a timer, or a lost cell.
     Bbs(ServiceId),
 }
 
-/// What happened: an event of one of the machines.
+/// Event of a state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// To the desired side of a process.
+    /// Event of the desired state of a process.
     Desired(desired::Event),
-    /// To instances.
+    /// Event of instances.
     Actual(actual::Event),
-    /// To an evacuating record.
+    /// Event of an evacuating instance.
     Evacuating(evacuating::Event),
-    /// To a rollout.
     Rollout(rollout::Event),
-    /// To an evaluation.
     Evaluation(evaluation::Event),
-    /// To a task.
     Task(task::Event),
-    /// To a periodic task.
     Periodic(periodic::Event),
-    /// To a parameterised task.
     Parameterised(parameterised::Event),
-    /// To a domain.
     Domain(domain::Event),
-    /// To a cell.
     Cell(cell::Event),
-    /// To the cluster.
     Cluster(cluster::Event),
 }
 
 impl Event {
-    /// What happened, as JSON: what stands within the two tags that name its type.
+    /// Returns the body of the event as JSON, without the two tags that name its type.
     ///
     /// # Panics
     /// Never: an event is plain data with text keys.
@@ -175,66 +150,66 @@ impl Event {
         within.map_or_else(|| json.clone(), str::to_owned)
     }
 
-    /// What happened to a periodic task, if to one.
+    /// Returns the event if it is one of a periodic task.
     #[must_use]
     pub const fn as_periodic(&self) -> Option<&periodic::Event> {
         if let Self::Periodic(event) = self { Some(event) } else { None }
     }
 
-    /// What happened to a parameterised task, if to one.
+    /// Returns the event if it is one of a parameterised task.
     #[must_use]
     pub const fn as_parameterised(&self) -> Option<&parameterised::Event> {
         if let Self::Parameterised(event) = self { Some(event) } else { None }
     }
 
-    /// What happened to a domain, if to one.
+    /// Returns the event if it is one of a domain.
     #[must_use]
     pub const fn as_domain(&self) -> Option<&domain::Event> {
         if let Self::Domain(event) = self { Some(event) } else { None }
     }
 
-    /// What happened to an evaluation, if to one.
+    /// Returns the event if it is one of an evaluation.
     #[must_use]
     pub const fn as_evaluation(&self) -> Option<&evaluation::Event> {
         if let Self::Evaluation(event) = self { Some(event) } else { None }
     }
 
-    /// What happened to a cell, if to one.
+    /// Returns the event if it is one of a cell.
     #[must_use]
     pub const fn as_cell(&self) -> Option<&cell::Event> {
         if let Self::Cell(event) = self { Some(event) } else { None }
     }
 
-    /// What happened to the cluster, if to it.
+    /// Returns the event if it is one of the cluster.
     #[must_use]
     pub const fn as_cluster(&self) -> Option<&cluster::Event> {
         if let Self::Cluster(event) = self { Some(event) } else { None }
     }
 }
 
-/// What folding needs of a decision beside its events.
+/// Metadata of a decision that folds need in addition to its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which decision.
+    /// Id of the decision.
     pub decision: DecisionId,
-    /// The first of its chain.
+    /// First decision of the chain.
     pub correlation: DecisionId,
-    /// The decision that brought it about; none: it begins a chain.
+    /// Decision that caused it. `None` if it starts a chain.
     pub cause: Option<DecisionId>,
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// The request that it carries out, if its requester named it.
+    /// Request that the decision carries out. `None` if the request had no id.
     pub request: Option<Identity>,
 }
 
 impl Stamp {
-    /// Of a decision that begins a chain, and that nobody named.
+    /// Returns the stamp of a decision that starts a chain and has no request id.
     #[must_use]
     pub const fn beginning(decision: DecisionId, at: Timestamp) -> Self {
         Self { decision, correlation: decision, cause: None, at, request: None }
     }
 
-    /// The decision as what follows from it names it.
+    /// Returns the reference by which later decisions name this one as their cause.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         Cause { decision: self.decision, correlation: self.correlation }
@@ -242,7 +217,7 @@ impl Stamp {
 }
 
 impl Decision {
-    /// What folding needs of it beside its events.
+    /// Returns the stamp of the decision.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         Stamp {
@@ -260,7 +235,7 @@ impl Decision {
 }
 
 impl Aggregate {
-    /// The subject that holds its entries, in a cluster with `shards` shards.
+    /// Returns the subject of the aggregate's entries, in a cluster with `shards` shards.
     #[must_use]
     pub fn subject(&self, shards: u16) -> Subject {
         match self {
@@ -274,7 +249,7 @@ impl Aggregate {
         }
     }
 
-    /// Its domain; none: it is of none.
+    /// Returns the domain of the aggregate. `None` for a cell and for the cluster.
     #[must_use]
     pub const fn domain(&self) -> Option<&Domain> {
         match self {
@@ -287,7 +262,7 @@ impl Aggregate {
         }
     }
 
-    /// Its life. `None` if it has only one.
+    /// Returns the epoch of the aggregate. `None` if the aggregate has no epochs.
     #[must_use]
     pub const fn epoch(&self) -> Option<Epoch> {
         match self {
@@ -300,8 +275,8 @@ impl Aggregate {
     }
 }
 
-/// As readers of events name it: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`, `domain:NAME`, `cell:ID`
-/// or `cluster`.
+/// Writes the form for readers of events: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`,
+/// `domain:NAME`, `cell:ID` or `cluster`.
 impl fmt::Display for Aggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -316,7 +291,8 @@ impl fmt::Display for Aggregate {
     }
 }
 
-/// In one word: `client:DOMAIN/NAME`, `operator:NAME`, `cell:ID`, `auctioneer:ID` or `bbs:ID`.
+/// Writes the actor as one word: `client:DOMAIN/NAME`, `operator:NAME`, `cell:ID`, `auctioneer:ID` or
+/// `bbs:ID`.
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -329,45 +305,46 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Why bytes of the journal are not an entry that this program understands.
+/// Error of decoding an entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Written at a level that this program doesn't read: it has to be upgraded. Nothing is lost.
+    /// The entry has a newer format. After an upgrade of this program it can be read, and nothing is lost.
     #[error("entry is of format {format}, this program reads up to {}: upgrade it", cluster::FORMAT)]
     Future {
-        /// The level.
+        /// Format level of the entry.
         format: u32,
     },
-    /// An event of an unknown type or version: this program has to be upgraded. Nothing is lost.
+    /// The entry has an event of an unknown type or version. After an upgrade of this program it can be read,
+    /// and nothing is lost.
     #[error("entry holds an event that this program does not know ({0}): upgrade it")]
     UnknownEvent(String),
-    /// An entry whose bytes changed since it was written.
+    /// The bytes of the entry changed after it was written.
     #[error("entry is damaged: its checksum says {written:08x}, its bytes give {found:08x}")]
     Damaged {
-        /// The checksum that it carries.
+        /// Checksum that the entry carries.
         written: u32,
-        /// The checksum of what is there.
+        /// Checksum of the actual bytes.
         found: u32,
     },
-    /// No entry at all.
+    /// The bytes are not an entry.
     #[error("not an entry: {0}")]
     Malformed(String),
 }
 
-/// How every entry of every format begins: `{"crc32c":"`, eight hexadecimal digits, `",`. The checksum is over all that
-/// follows, so that nobody has to understand an entry to know that it is as it was written.
+/// Header of an entry of every format: `{"crc32c":"`, eight hexadecimal digits, `",`. The checksum covers all
+/// bytes after the header, so it can be verified without decoding the entry.
 const SEAL: &[u8] = br#"{"crc32c":"00000000","#;
-/// Where in it the digits stand.
+/// Range of the digits within the header.
 const DIGITS: std::ops::Range<usize> = 11..19;
 
-/// Writes the checksum over a body into the [`SEAL`] before it.
+/// Writes the checksum of the body into the [`SEAL`] before it.
 fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = crc32c(&bytes[SEAL.len()..]);
     bytes[DIGITS].copy_from_slice(format!("{sum:08x}").as_bytes());
     bytes
 }
 
-/// Checks that an entry is as it was written.
+/// Verifies the checksum of an entry.
 fn check_seal(bytes: &[u8]) -> Result<(), DecodeError> {
     let body = |head: &[u8]| {
         let fixed = [0..DIGITS.start, DIGITS.end..SEAL.len()];
@@ -384,7 +361,7 @@ fn check_seal(bytes: &[u8]) -> Result<(), DecodeError> {
 }
 
 impl Entry {
-    /// The entry as the journal keeps it.
+    /// Encodes the entry for the journal.
     ///
     /// # Panics
     /// Never: every part of an entry is plain data with text keys.
@@ -392,12 +369,12 @@ impl Entry {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = SEAL[..SEAL.len() - 1].to_vec();
         serde_json::to_writer(&mut bytes, self).expect("an entry is plain data");
-        // Where the entry would open by itself it goes on behind its checksum.
+        // The opening brace of the JSON becomes a comma, because the header already has the brace.
         bytes[SEAL.len() - 1] = b',';
         seal(bytes)
     }
 
-    /// An entry as the journal keeps it, from decisions that are JSON already, with commas between.
+    /// Encodes an entry for the journal from decisions that are already JSON, separated by commas.
     #[must_use]
     pub fn encode_decisions(id: EntryId, decisions: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SEAL.len() + 80 + decisions.len());
@@ -409,10 +386,10 @@ impl Entry {
         seal(bytes)
     }
 
-    /// Reads an entry.
+    /// Decodes an entry.
     ///
     /// # Errors
-    /// `DecodeError` tells a newer format, an unknown event, damage and garbage apart.
+    /// `DecodeError` distinguishes a newer format, an unknown event, damage, and bytes that are not an entry.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > 2 * limits::ENTRY_BYTES {
             return Err(DecodeError::Malformed(format!("{} bytes are too many", bytes.len())));
@@ -426,7 +403,8 @@ impl Entry {
     }
 }
 
-/// What the decisions of an entry are about, whatever was decided; nothing of what is no entry that this program can read.
+/// Returns the aggregates of an entry's decisions without decoding their events. Empty if the bytes are not a
+/// readable entry.
 #[must_use]
 pub fn aggregates(bytes: &[u8]) -> Vec<Aggregate> {
     #[derive(Deserialize)]
@@ -441,8 +419,8 @@ pub fn aggregates(bytes: &[u8]) -> Vec<Aggregate> {
     head.map_or_else(|_| vec![], |head| head.decisions.into_iter().map(|one| one.aggregate.into()).collect())
 }
 
-/// Why an undamaged entry can't be read. It may be of a later format, of which only the head is known, or hold an event
-/// of a later program.
+/// Returns the reason why an undamaged entry cannot be decoded. It may have a newer format, of which only the
+/// head is known, or an event of a newer program.
 fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
     #[derive(Deserialize)]
     struct Head {

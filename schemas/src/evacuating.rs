@@ -1,5 +1,5 @@
-//! The evacuating record: the second ActualLRP of an index, which lives only while a cell evacuates (Diego Dev Notes,
-//! "Evacuation"). It is always RUNNING.
+//! The evacuating instance: the second ActualLRP of an index, which exists only while a cell evacuates (Diego
+//! Dev Notes, "Evacuation"). It is always RUNNING.
 
 use std::time::Duration;
 
@@ -12,76 +12,69 @@ use crate::container::{Instance, NetInfo};
 use crate::key::Place;
 use crate::refusal::{Code, Refusal};
 
-/// How long an evacuating record may live, unless the rep says otherwise: Diego's evacuation time-out.
+/// Default lifetime of an evacuating record: Diego's evacuation time-out.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(600);
 
-/// What is true of an evacuating instance.
+/// Record of an evacuating instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evacuating {
-    /// The container.
     pub by: Instance,
-    /// Where it is reached.
+    /// Address and ports of the instance.
     pub net: NetInfo,
-    /// Since when.
+    /// Time at which the record was created or taken over.
     pub since: Timestamp,
-    /// Since when the container is RUNNING, as far as the log tells.
+    /// Time since which the container has been RUNNING, as far as the log has it.
     pub started_at: Timestamp,
-    /// Convergence removes it when this has passed.
+    /// Time after which convergence removes the record.
     pub expires_at: Timestamp,
 }
 
-/// What the rep of the evacuating container asks.
+/// Command of a rep about the evacuating instance in one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Keep my running instance routable until a replacement runs: creates the record, or takes it over.
+    /// Keep the running instance routable until a replacement runs. Creates the record or takes it over.
     Set {
-        /// Where it is reached.
+        /// Address and ports of the instance.
         net: NetInfo,
-        /// When the evacuation ends.
+        /// End of the evacuation.
         expires_at: Timestamp,
     },
-    /// My instance is gone.
+    /// The instance is gone.
     Remove,
 }
 
-/// Why an evacuating record went.
+/// Reason why an evacuating record was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Gone {
-    /// A replacement runs.
+    /// A replacement is running.
     Replaced,
     /// The rep removed it.
     Removed,
-    /// Its time is over.
+    /// The evacuation timed out.
     Expired,
-    /// Its cell disappeared.
+    /// The cell disappeared.
     CellLost,
 }
 
-/// What happens to evacuating records.
+/// Event of an evacuating record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// One was created or taken over.
+    /// The record was created or taken over.
     Set {
-        /// Which.
         place: Place,
-        /// The container.
         by: Instance,
-        /// Where it is reached.
+        /// Address and ports of the instance.
         net: NetInfo,
-        /// When it ends.
+        /// End of the evacuation.
         expires_at: Timestamp,
     },
-    /// One is gone.
-    Removed {
-        /// Which.
-        place: Place,
-        /// Why.
-        cause: Gone,
-    },
+    /// The record was removed.
+    Removed { place: Place, cause: Gone },
 }
 
-/// Judges what the rep of container `by` asks, against both records of the place. `None`: it is so already.
+/// Decides a command of the rep of container `by` on both records of a slot. Returns `None` if nothing
+/// changes.
 ///
 /// # Errors
 /// `ActualLRPCannotBeEvacuated` if the record belongs to another container that has not given it up.
@@ -109,7 +102,7 @@ pub fn decide(
         (Command::Remove, Some(old)) if old.by == *by => {
             Ok(Some(Event::Removed { place: place.clone(), cause: Gone::Removed }))
         }
-        // Another container's goes only for one that runs in its place.
+        // A rep may remove the record of another container only if its own container runs as the replacement.
         (Command::Remove, Some(_)) if instance_is_mine && actual.is_some_and(Actual::is_running) => {
             Ok(Some(Event::Removed { place: place.clone(), cause: Gone::Replaced }))
         }
@@ -121,7 +114,7 @@ fn set(place: &Place, by: &Instance, net: &NetInfo, expires_at: Timestamp) -> Ev
     Event::Set { place: place.clone(), by: by.clone(), net: net.clone(), expires_at }
 }
 
-/// Folds what happened to one place.
+/// Applies an event to the record of one slot.
 #[must_use]
 pub fn evolve(event: &Event, at: Timestamp) -> Option<Evacuating> {
     match event {

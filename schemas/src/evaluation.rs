@@ -1,15 +1,18 @@
-//! Evaluations: the record of every scheduling attempt and its cause (Nomad evaluation states; docs/model.md, "Evaluations").
+//! Evaluations: the record of every scheduling attempt and its cause (Nomad evaluation states; docs/model.md,
+//! "Evaluations").
 //!
 //! ```text
-//! (cause) ──▶ pending ──▶ complete     what could be placed is placed; what is left waits in a blocked child
-//!               │  ├────▶ failed       nobody answered, or reps refused it too often; a child takes over
-//!               │  └────▶ canceled     nothing was left to place, or a newer cause took its place
+//! (cause) ──▶ pending ──▶ complete     placed as far as possible; the remaining work waits in a blocked child
+//!               │  ├────▶ failed       not answered, or refused by reps too often; a child takes over
+//!               │  └────▶ canceled     nothing left to place, or superseded by a newer cause
 //!               ▲ retry                                     ▲
 //!             failed ──retry──▶ blocked ──▶ complete        │
 //! (queued) ───────────────────▶ blocked ──▶ canceled ───────┘
 //! ```
-//! An ended one leaves only the tables. What of a process or task waits is always the [`Duty`] of exactly one open
-//! evaluation, so there are at most three: what is to be placed, what waits for room, and what waits for its restart.
+//!
+//! Ended evaluations leave the tables and stay in the log. All waiting work of a process or task is the
+//! [`Duty`] of exactly one open evaluation. So there are at most three: for work to place, for work that
+//! waits for room, and for delayed restarts.
 
 mod decide;
 
@@ -30,80 +33,81 @@ pub use decide::{
     decide_retry, decide_unanswered, follow_up_wait, judged,
 };
 
-/// One scheduling attempt.
+/// Record of one scheduling attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evaluation {
-    /// Its id: the first that a decision creates has the decision's.
+    /// Id of the evaluation. The first one that a decision creates has the id of the decision.
     pub id: EvaluationId,
-    /// The decision that created it.
+    /// Decision that created the evaluation.
     pub decision: DecisionId,
-    /// The first command of the chain that led to it.
+    /// First decision of the chain that led to the evaluation.
     pub correlation: DecisionId,
-    /// The decision that brought it about; none: it begins a chain. Unlike the pointers below, it never breaks.
+    /// Decision that caused the evaluation. Absent if it starts a chain. This link never breaks, unlike
+    /// `previous`, `next` and `blocked`.
     pub caused_by: Option<DecisionId>,
-    /// What made the work.
+    /// Reason for the work.
     pub trigger: Trigger,
-    /// Where it stands.
+    /// Status of the evaluation.
     pub status: Status,
-    /// What a pending one waits for before it is scheduled.
+    /// Reason why a pending evaluation is not scheduled yet.
     pub wait: Wait,
-    /// When it was created.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When its status last changed.
+    /// Time of the last change of the status.
     pub since: Timestamp,
-    /// The evaluation whose work this one goes on with.
+    /// Evaluation whose work this one continues.
     pub previous: Option<EvaluationId>,
-    /// The evaluation that follows: the next step of a rolling update, or the follow-up of a failed one.
+    /// Evaluation that follows: the next step of a rolling update, or the follow-up of a failed evaluation.
     pub next: Option<EvaluationId>,
-    /// The evaluation that waits for room with what this one could not place.
+    /// Evaluation that waits for room with the work that this one could not place.
     pub blocked: Option<EvaluationId>,
-    /// How much it placed.
+    /// Number of instances or tasks that it placed.
     pub placed: u32,
-    /// How much of it found no place and waits for room.
+    /// Number of instances or tasks that found no place and wait for room.
     pub queued: u32,
-    /// How much of it found no place and doesn't wait.
+    /// Number of instances or tasks that found no place and do not wait.
     pub rejected: u32,
-    /// How many instances it asked to stop.
+    /// Number of instances that it asked to stop.
     pub stopped: u32,
-    /// How often it was given to the auctioneer.
+    /// Number of deliveries to the auctioneer.
     pub delivery: u32,
-    /// How many follow-ups there were before it in its chain.
+    /// Number of follow-ups before it in its chain.
     pub follow_ups: u32,
-    /// How many further causes joined it.
+    /// Number of further causes that joined it.
     pub joins: u32,
-    /// The last of them, the newest last.
+    /// The most recent of these causes, oldest first.
     pub joined: Vec<Joined>,
-    /// Of a blocked one: which kinds of cells were tried when it found no place for its reason, and so what would unblock it.
-    /// None: reps refused it too often, and nothing was tried since.
+    /// Kinds of cells that were tried for a blocked evaluation, and so the changes that can unblock it.
+    /// Absent if reps refused the work too often and no cell was tried since.
     pub eligibility: Option<Box<Eligibility>>,
 }
 
-/// A further cause of an evaluation that was still pending.
+/// A further cause that joined a pending evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Joined {
-    /// What made the work.
+    /// Reason for the work.
     pub trigger: Trigger,
-    /// By which decision.
+    /// Decision that joined.
     pub decision: DecisionId,
-    /// When.
+    /// Time of that decision.
     pub at: Timestamp,
 }
 
-/// What made the work. In brackets: the `TriggeredBy` of Nomad.
+/// Reason for the work of an evaluation. The corresponding `TriggeredBy` of Nomad is in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// A process was desired, or a task (job-register).
+    /// A process or task was desired (job-register).
     Desire,
     /// A process was removed (job-deregister).
     Remove,
     /// The number of instances changed (job-scaling).
     Scale,
-    /// An instance was stopped and is still wanted (alloc-stop).
+    /// An instance was stopped and is still desired (alloc-stop).
     Stop,
-    /// An instance crashed, and restarts at once or after a wait (alloc-failure).
+    /// An instance crashed and restarts immediately or after a delay (alloc-failure).
     Crash,
-    /// A CRASHED instance's wait is over (alloc-failure).
+    /// The restart delay of a CRASHED instance is over (alloc-failure).
     Restart,
     /// A cell disappeared (node-update).
     CellLost,
@@ -117,68 +121,68 @@ pub enum Trigger {
     CellsChanged,
     /// A periodic task launched a task (periodic-job).
     Periodic,
-    /// Something more urgent got the room of an instance or a task (preemption).
+    /// More urgent work got the room of an instance or a task (preemption).
     Preemption,
-    /// Something of an evaluation found no place (queued-allocs).
+    /// Some work of an evaluation found no place (queued-allocs).
     Queued,
-    /// Reps refused something of an evaluation too often (max-plan-attempts).
+    /// Reps refused work of an evaluation too often (max-plan-attempts).
     Attempts,
-    /// Nobody answered an evaluation (failed-follow-up).
+    /// An evaluation was not answered (failed-follow-up).
     FollowUp,
-    /// Only convergence found it (scheduled). In a healthy cluster this stays at 0.
+    /// Only convergence found the work (scheduled). In a healthy cluster this never happens.
     Convergence,
 }
 
-/// Where an evaluation stands. Delayed, scheduling, applying and deleted are derived, not stored.
+/// Status of an evaluation. The statuses delayed, scheduling, applying and deleted are derived, not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// To be scheduled.
+    /// Waiting to be scheduled.
     Pending,
-    /// What is left could not be placed; tried again the moment capacity appears.
+    /// The remaining work could not be placed. It is retried as soon as capacity appears.
     Blocked {
-        /// Why.
+        /// Reason why it could not be placed.
         reason: String,
     },
-    /// What could be placed is placed.
+    /// The work is placed as far as possible.
     Complete,
-    /// It was given up.
+    /// The evaluation was given up.
     Failed {
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// It is no longer needed.
+    /// The evaluation is no longer needed.
     Canceled {
-        /// Why.
+        /// Reason of the cancellation.
         why: Canceled,
     },
 }
 
-/// Why an evaluation is no longer needed.
+/// Reason why an evaluation is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Canceled {
     /// Nothing was left to place.
     NothingLeft,
-    /// Another evaluation took its work over.
+    /// Another evaluation took over the work.
     Superseded,
 }
 
-/// What a pending evaluation waits for before it is scheduled.
+/// Reason why a pending evaluation is not scheduled yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// Nothing.
+    /// No wait: it is scheduled immediately.
     #[default]
     Nothing,
-    /// For the first time at which a CRASHED instance is restarted.
+    /// First time at which one of its CRASHED instances restarts.
     Restart(Timestamp),
-    /// The auctioneer takes it no sooner: it was not answered, or follows one that failed.
+    /// Earliest time of its next delivery. It was not answered, or it follows a failed evaluation.
     Delivery(Timestamp),
 }
 
 impl Wait {
-    /// Until when.
+    /// Returns the end of the wait, or `None` for [`Wait::Nothing`].
     #[must_use]
     pub const fn until(self) -> Option<Timestamp> {
         match self {
@@ -188,19 +192,19 @@ impl Wait {
     }
 }
 
-/// What of a process or task an open evaluation stands for.
+/// Waiting work of a process or task that one open evaluation covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Duty {
-    /// What is to be placed: UNCLAIMED instances and PENDING tasks without a placement error.
+    /// Work to place: UNCLAIMED instances and PENDING tasks without a placement error.
     Place,
-    /// What found no place: those with a placement error.
+    /// Work that found no place: UNCLAIMED instances and PENDING tasks with a placement error.
     Unblock,
-    /// What restarts later: CRASHED instances whose time is known.
+    /// Delayed restarts: CRASHED instances with a restart time.
     Restart,
 }
 
 impl Status {
-    /// Whether work waits on it.
+    /// Returns `true` if work waits for the evaluation.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         match self {
@@ -211,13 +215,13 @@ impl Status {
 }
 
 impl Evaluation {
-    /// The decision that created it, as what follows from it names it.
+    /// Returns the reference by which later decisions name the creation of this evaluation as their cause.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         Cause { decision: self.decision, correlation: self.correlation }
     }
 
-    /// What it stands for; none: it has ended.
+    /// Returns the duty of the evaluation, or `None` if it has ended.
     #[must_use]
     pub const fn duty(&self) -> Option<Duty> {
         match (&self.status, self.wait) {
@@ -229,173 +233,143 @@ impl Evaluation {
     }
 }
 
-/// The evaluations of a process or task, the newest last.
+/// Evaluations of a process or task, oldest first.
 pub type Evaluations = Packed<Evaluation>;
 
-/// The open evaluation that stands for something: there is one at most.
+/// Returns the open evaluation that covers a duty. There is at most one.
 #[must_use]
 pub fn open<E: Borrow<Evaluation>>(evaluations: impl IntoIterator<Item = E>, duty: Duty) -> Option<E> {
     evaluations.into_iter().find(|one| one.borrow().duty() == Some(duty))
 }
 
-/// What happens to evaluations.
+/// Event of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// One begins.
+    /// An evaluation was created.
     Created {
-        /// Counts those that the decision creates, from 0: its id follows from that.
+        /// Number of the evaluation within the decision, from 0. Its id is derived from it.
         number: u8,
-        /// What made it.
         trigger: Trigger,
-        /// How it begins.
+        /// Initial status.
         begin: Begin,
-        /// The evaluation whose work it goes on with. That one points to it in the same moment.
+        /// Evaluation whose work it continues. That evaluation gets a pointer to this one at the same time.
         previous: Option<EvaluationId>,
     },
-    /// A further cause joined one that is pending.
-    Joined {
-        /// Which.
-        evaluation: EvaluationId,
-        /// What made the work.
-        trigger: Trigger,
-    },
-    /// The first restart that one waits for is at another time.
-    Waits {
-        /// Which.
-        evaluation: EvaluationId,
-        /// When.
-        until: Timestamp,
-    },
-    /// The wait of one is over.
-    Due {
-        /// Which.
-        evaluation: EvaluationId,
-    },
-    /// Nobody answered one: it is given to the auctioneer again.
+    /// A further cause joined a pending evaluation.
+    Joined { evaluation: EvaluationId, trigger: Trigger },
+    /// The first restart that a delayed evaluation waits for has another time.
+    Waits { evaluation: EvaluationId, until: Timestamp },
+    /// The delay of an evaluation is over.
+    Due { evaluation: EvaluationId },
+    /// An evaluation was not answered and is delivered to the auctioneer again.
     Redelivered {
-        /// Which.
         evaluation: EvaluationId,
-        /// The how manieth time, from 2.
+        /// Number of the delivery, from 2.
         delivery: u32,
-        /// No sooner than then.
+        /// Earliest time of the delivery.
         until: Timestamp,
     },
-    /// What is left of a blocked one could not be placed, for another reason than before.
+    /// The remaining work of a blocked evaluation could not be placed, for another reason than before.
     Blocked {
-        /// Which.
         evaluation: EvaluationId,
-        /// Why.
         reason: String,
-        /// Which kinds of cells were tried.
+        /// Kinds of cells that were tried.
         eligibility: Option<Box<Eligibility>>,
     },
-    /// What could be placed is placed.
+    /// The work was placed as far as possible.
     Completed {
-        /// Which.
         evaluation: EvaluationId,
-        /// How much it placed in all.
+        /// Number of instances or tasks that it placed.
         placed: u32,
-        /// How much found no place and waits for room.
+        /// Number that found no place and wait for room.
         queued: u32,
-        /// How much found no place and doesn't wait.
+        /// Number that found no place and do not wait.
         rejected: u32,
-        /// The evaluation that waited for room already, and now with this one's rest, too.
+        /// Blocked evaluation that already existed and takes over the remaining work.
         blocked: Option<EvaluationId>,
     },
-    /// One is given up.
-    Failed {
-        /// Which.
-        evaluation: EvaluationId,
-        /// Why.
-        reason: String,
-    },
-    /// One is no longer needed.
-    Canceled {
-        /// Which.
-        evaluation: EvaluationId,
-        /// Why.
-        why: Canceled,
-    },
-    /// Somebody wants one tried again now.
+    /// The evaluation was given up.
+    Failed { evaluation: EvaluationId, reason: String },
+    /// The evaluation is no longer needed.
+    Canceled { evaluation: EvaluationId, why: Canceled },
+    /// A client requested an immediate retry.
     Retried {
-        /// Which.
         evaluation: EvaluationId,
-        /// What it stands for from now on.
+        /// Reason of the block if the evaluation is blocked again. `None` if it is pending again.
         blocked: Option<String>,
     },
 }
 
-/// How an evaluation begins.
+/// Initial status of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// It is scheduled at once.
+    /// Scheduled immediately.
     Pending,
-    /// It is scheduled no sooner than then.
+    /// Scheduled later.
     Delayed {
-        /// When.
+        /// Earliest time of scheduling.
         until: Timestamp,
     },
-    /// It waits for room.
+    /// Waits for room.
     Blocked {
-        /// Why.
         reason: String,
-        /// Which kinds of cells were tried.
+        /// Kinds of cells that were tried.
         eligibility: Option<Box<Eligibility>>,
     },
-    /// It needs no cell, and is complete with the decision that created it.
+    /// Needs no cell, and is complete with the decision that creates it.
     Complete {
-        /// How many instances were asked to stop.
+        /// Number of instances that were asked to stop.
         stopped: u32,
     },
 }
 
-/// A status by its name alone, as the table of transitions has it.
+/// Status without its data, as the transition table uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Named {
-    /// There is no such evaluation yet.
+    /// Does not exist yet.
     New,
-    /// To be scheduled.
+    /// Waiting to be scheduled.
     Pending,
-    /// Waits for room.
+    /// Waiting for room.
     Blocked,
-    /// Ended: what could be placed is placed.
+    /// Ended: the work is placed as far as possible.
     Complete,
     /// Ended: given up.
     Failed,
     /// Ended: no longer needed.
     Canceled,
-    /// It left the tables.
+    /// Removed from the tables.
     Deleted,
 }
 
-/// What can happen to a status.
+/// Transition of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// It begins pending.
+    /// Create it as pending.
     Create,
-    /// It begins blocked.
+    /// Create it as blocked.
     CreateBlocked,
-    /// It begins and is complete at once.
+    /// Create it as complete.
     CreateComplete,
-    /// A cause joins it, its wait changes or is over, or it is delivered again.
+    /// Keep the status: a cause joins, the wait changes or ends, or the evaluation is delivered again.
     Note,
-    /// What is left could not be placed, for another reason.
+    /// Block it again for another reason.
     Block,
-    /// What could be placed is placed.
+    /// Complete it: the work is placed as far as possible.
     Complete,
-    /// It is given up.
+    /// Give it up.
     Fail,
-    /// It is no longer needed.
+    /// Cancel it: it is no longer needed.
     Cancel,
-    /// Somebody wants it scheduled again.
+    /// Schedule it again, by request of a client.
     Retry,
-    /// Somebody wants it tried again with what waits for room.
+    /// Try its blocked work again, by request of a client.
     RetryBlocked,
-    /// It leaves the tables.
+    /// Remove it from the tables.
     Delete,
 }
 
-/// The status after a step; none: it may not happen.
+/// Returns the status after a step, or `None` if the transition is not allowed.
 #[must_use]
 #[rustfmt::skip]
 pub const fn transition(from: Named, step: Step) -> Option<Named> {
@@ -429,7 +403,7 @@ pub const fn transition(from: Named, step: Step) -> Option<Named> {
 }
 
 impl Status {
-    /// Its name.
+    /// Returns the status without its data.
     #[must_use]
     pub const fn named(&self) -> Named {
         match self {
@@ -443,7 +417,7 @@ impl Status {
 }
 
 impl Event {
-    /// What it does to its evaluation's status.
+    /// Returns the transition that the event causes.
     #[must_use]
     pub const fn step(&self) -> Step {
         match self {
@@ -462,7 +436,7 @@ impl Event {
         }
     }
 
-    /// Whether its evaluation has ended with it.
+    /// Returns `true` if the event ends its evaluation.
     #[must_use]
     pub const fn ends(&self) -> bool {
         match self.step() {
@@ -478,7 +452,7 @@ impl Event {
         }
     }
 
-    /// The evaluation that it is about, in the decision that says so.
+    /// Returns the evaluation of the event, given the decision that contains it.
     #[must_use]
     pub fn evaluation(&self, decision: DecisionId) -> EvaluationId {
         match self {
@@ -496,13 +470,13 @@ impl Event {
     }
 }
 
-/// Folds what happened into the row of evaluations, of which those that ended long ago leave.
+/// Applies an event and removes evaluations that ended long ago.
 pub fn evolve(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
     fold(evaluations, event, stamp);
     keep_newest(evaluations, stamp.at);
 }
 
-/// Folds what happened, and keeps everything. What may not happen changes nothing.
+/// Applies an event without removing evaluations. An event that is not allowed changes nothing.
 pub fn fold(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
     if let Event::Created { number, trigger, begin, previous } = event {
         let id = EvaluationId::of(stamp.decision, *number);
@@ -550,7 +524,7 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
             (one.status, one.wait) = (Status::Canceled { why: *why }, Wait::Nothing);
         }
         Event::Retried { blocked, .. } => {
-            // Its child's work is its own again: nothing of it waits elsewhere.
+            // The work of its child returns to this evaluation, and nothing of it waits elsewhere.
             one.queued = if blocked.is_some() { 0 } else { one.queued };
             let blocked = blocked.clone().map(|reason| Status::Blocked { reason });
             (one.status, one.wait) = (blocked.unwrap_or(Status::Pending), Wait::Nothing);
@@ -559,7 +533,7 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
     }
 }
 
-/// An evaluation begins, and the one before it in its chain points to it.
+/// Adds an evaluation, and points its predecessor in the chain to it.
 fn create(
     evaluations: &mut Vec<Evaluation>,
     id: EvaluationId,
@@ -613,7 +587,8 @@ fn create(
     });
 }
 
-/// Ended evaluations leave the tables: the oldest where there are too many, and each after its time. The log keeps them.
+/// Removes ended evaluations from the tables: the oldest beyond the limit, and those past their retention
+/// time. The log keeps them.
 pub fn keep_newest(evaluations: &mut Vec<Evaluation>, now: Timestamp) {
     let ended = evaluations.iter().filter(|one| !one.status.is_open()).count();
     let mut too_many = ended.saturating_sub(limits::KEPT_EVALUATIONS);
@@ -627,23 +602,18 @@ pub fn keep_newest(evaluations: &mut Vec<Evaluation>, now: Timestamp) {
     });
 }
 
-/// How many evaluations there are of each status.
+/// Number of evaluations by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Pending.
     pub pending: u64,
-    /// Blocked.
     pub blocked: u64,
-    /// Complete.
     pub complete: u64,
-    /// Failed.
     pub failed: u64,
-    /// Canceled.
     pub canceled: u64,
 }
 
 impl Counts {
-    /// Counts one of this status.
+    /// Counts one evaluation of this status.
     pub const fn add(&mut self, status: &Status) {
         match status {
             Status::Pending => self.pending += 1,
@@ -654,7 +624,7 @@ impl Counts {
         }
     }
 
-    /// These and others.
+    /// Returns the sums of both counts.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -666,7 +636,7 @@ impl Counts {
         }
     }
 
-    /// These without others, which are among them.
+    /// Returns the differences to `other`, which must not exceed these counts.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self {
@@ -679,7 +649,7 @@ impl Counts {
     }
 }
 
-/// How many evaluations there are of each status, and when the first ended one leaves the tables.
+/// Returns the number of evaluations by status, and the time at which the first ended one leaves the tables.
 #[must_use]
 pub fn counted(evaluations: &Evaluations) -> (Counts, Option<Timestamp>) {
     let (mut counts, mut first) = (Counts::default(), None);
@@ -697,18 +667,18 @@ fn leaves_at(one: &Evaluation) -> Timestamp {
     one.since + limits::EVALUATION_KEPT_FOR
 }
 
-/// What became of work that an evaluation stood for.
+/// Result of scheduling for one instance or task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// A cell took it.
+    /// Placed on a cell.
     Placed,
-    /// It found no place for the first time.
+    /// Found no place for the first time.
     Queued,
-    /// Neither.
+    /// Neither placed nor queued for the first time.
     Elsewhere,
 }
 
-/// Work was placed, or found no place: the evaluation that stood for it counts that.
+/// Counts one instance or task as placed or queued in the evaluation that covers `duty`.
 pub fn count(evaluations: &mut [Evaluation], duty: Duty, moved: Moved) {
     let Some(one) = evaluations.iter_mut().rev().find(|one| one.duty() == Some(duty)) else { return };
     match moved {

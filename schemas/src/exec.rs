@@ -1,104 +1,106 @@
-//! A program that somebody has run in a container, beside what its definition runs (docs/model.md, "Running a program in a
-//! container").
+//! Exec sessions: a program that a client runs in a container in addition to those of its definition
+//! (docs/model.md, "Running a program in a container").
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, ClientName, Domain, RequestId};
 
-/// What is to be run. It stands in the log for as long as that is kept: what is secret is given on the standard input.
+/// A program to run in a container. The log keeps it, so pass secrets on the standard input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// The program: a path, or a name looked up in `PATH`.
+    /// Program to run: a path, or a name that is looked up in `PATH`.
     pub path: String,
-    /// Its arguments.
+    /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Where it runs, relative to the container's work directory; empty: where the first program of the action runs.
+    /// Directory to run in, relative to the container's work directory. If empty, the directory of the
+    /// action's first program.
     #[serde(default)]
     pub dir: String,
-    /// Who runs it, as a user of the container by name or number, with `:GROUP` behind it or not; empty: who runs the first
-    /// program of the action.
+    /// User of the container that runs the program, by name or number, optionally followed by `:GROUP`. If
+    /// empty, the user of the action's first program.
     #[serde(default)]
     pub user: String,
-    /// The terminal that it has; none: its standard streams are pipes.
+    /// Terminal of the program. If absent, its standard streams are pipes.
     #[serde(default)]
     pub terminal: Option<Terminal>,
 }
 
-/// A terminal.
+/// Terminal of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Terminal {
-    /// What it is, as `TERM` says.
+    /// Terminal type, as in `TERM`.
     pub kind: String,
-    /// Its size.
+    /// Size of the terminal.
     pub size: TerminalSize,
 }
 
-/// How large a terminal is.
+/// Size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TerminalSize {
-    /// Lines.
+    /// Number of lines.
     pub rows: u16,
-    /// Signs in a line.
+    /// Number of characters per line.
     pub columns: u16,
 }
 
-/// How a program that was run so ended.
+/// End of a program that a client ran in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecEnd {
-    /// It exited with this status.
+    /// Exit with this status.
     Exited(i32),
-    /// A signal ended it.
+    /// End by a signal.
     Killed {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
-        /// Why, as far as that is known.
+        /// Reason, as far as it is known.
         reason: String,
     },
-    /// It was not started, or nobody can say how it ended, for this reason.
+    /// The program was not started, or its end is unknown, for this reason.
     Failed(String),
 }
 
-/// What a client says to a program that it has run: `muster.client.<domain>.<client>.instance.talk`. Only who had it run is
-/// heard.
+/// Request of a client to its program in a container: `muster.client.<domain>.<client>.instance.talk`. Only
+/// the client that started the program may send it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Talk {
-    /// What the request id of `instance.exec` was.
+    /// Request id of the `instance.exec` command.
     pub request_id: RequestId,
-    /// The cell of the instance.
+    /// Cell of the instance.
     pub cell_id: CellId,
-    /// What the program is to read, in base64 (RFC 4648, with padding).
+    /// Input of the program, in base64 (RFC 4648, with padding).
     #[serde(default)]
     pub input: String,
-    /// How many bytes of input came before these. What the cell has already is passed over.
+    /// Offset of this input in bytes. Input that the cell already has is skipped.
     #[serde(default)]
     pub input_from: u64,
-    /// Whether no more input comes.
+    /// Set to `true` after the last input.
     #[serde(default)]
     pub input_ends: bool,
-    /// How many bytes of output are here already: the cell forgets them, and answers with those behind them. None: no output
-    /// is asked for.
+    /// Offset in bytes up to which the client has received the output. The cell discards that output and
+    /// returns what follows. If absent, no output is returned.
     #[serde(default)]
     pub output_from: Option<u64>,
-    /// How long the answer may wait for something new, in milliseconds, at most [`TALK_WAIT_MS`](crate::limits::TALK_WAIT_MS); 0: it comes at once.
+    /// Maximum time to wait for new output, in milliseconds, at most
+    /// [`TALK_WAIT_MS`](crate::limits::TALK_WAIT_MS). With 0 the answer is immediate.
     #[serde(default)]
     pub wait_ms: u64,
-    /// The terminal has this size from now on.
+    /// New size of the terminal.
     #[serde(default)]
     pub size: Option<TerminalSize>,
-    /// Whether the program is to end.
+    /// Set to `true` to end the program.
     #[serde(default)]
     pub leave: bool,
 }
 
 impl Talk {
-    /// Says nothing yet to the program of a request on a cell, and asks for nothing.
+    /// Returns a request for the session of `request_id` that neither sends input nor requests output.
     #[must_use]
     pub const fn new(request_id: RequestId, cell_id: CellId) -> Self {
         Self {
@@ -115,45 +117,44 @@ impl Talk {
     }
 }
 
-/// What a program that a client has run says: the answer to [`Talk`].
+/// State of a program that a client runs in a container: the answer to [`Talk`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Talked {
-    /// What it wrote behind [`Talk::output_from`].
+    /// Output from [`Talk::output_from`] on.
     pub output: Vec<Written>,
-    /// How many bytes of output are told of with these.
+    /// Offset in bytes of the output that follows this answer.
     pub output_next: u64,
-    /// How many bytes of input the cell has.
+    /// Number of input bytes that the cell has received.
     pub input_next: u64,
-    /// How it ended; none: it runs, or there is more output than this answer has.
+    /// End of the program. Absent while it runs, or while there is more output than fits into this answer.
     pub end: Option<ExecEnd>,
 }
 
-/// What a client says to its program, as the BBS passes it on to the rep.
+/// A [`Talk`] request that the BBS forwards to the rep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Talking {
-    /// The domain of the client, as its subject proves it.
+    /// Domain of the client, as proved by the subject of the request.
     pub domain: Domain,
-    /// The client, as its subject proves it.
+    /// Client, as proved by the subject of the request.
     pub client: ClientName,
-    /// What it says.
     pub talk: Talk,
 }
 
-/// What a program wrote.
+/// A piece of a program's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Written {
-    /// On which stream.
+    /// Stream that it was written to.
     pub stream: Stream,
-    /// The bytes, in base64 (RFC 4648, with padding).
+    /// Bytes in base64 (RFC 4648, with padding).
     pub data: String,
 }
 
-/// Where a program writes.
+/// Output stream of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
-    /// Its standard output; of a program that has a terminal, that.
+    /// Standard output, or the terminal if the program has one.
     Out,
-    /// Its standard error.
+    /// Standard error.
     Err,
 }

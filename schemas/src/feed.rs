@@ -1,16 +1,16 @@
-//! The feed: each event of an acknowledged entry, told to whoever listens the moment it is one. The subjects are here; what
-//! travels on them is a [`crate::cloudevent::CloudEvent`].
+//! The feed: every event of an acknowledged entry, published to subscribers immediately. This module has the
+//! subjects; the messages are of type [`crate::cloudevent::CloudEvent`].
 
 use crate::entry::{Aggregate, Event};
 use crate::names::ClusterId;
 
-/// What every subject of the feed starts with.
+/// Prefix of every subject of the feed.
 pub const FEED_ROOT: &str = "muster.feed.";
-/// Every event of the cluster.
+/// Subject pattern for all events of the cluster.
 pub const EVERYTHING: &str = "muster.feed.>";
 
-/// The subject on which an event is told: `muster.feed.<noun>.<id>.<event>`, as `muster.feed.lrp.web.actual_claimed`. The
-/// cluster is named by its id.
+/// Returns the subject of an event: `muster.feed.<noun>.<id>.<event>`, such as
+/// `muster.feed.lrp.web.actual_claimed`. The cluster's own events are published under its id.
 #[must_use]
 pub fn subject(cluster: ClusterId, aggregate: &Aggregate, event: &Event) -> String {
     let event = token(event.type_name());
@@ -25,8 +25,8 @@ pub fn subject(cluster: ClusterId, aggregate: &Aggregate, event: &Event) -> Stri
     }
 }
 
-/// An event's type as one word of a subject, `actual_claimed` of `actual.claimed.v1`: without the version of its shape,
-/// which the message says, so that a new one comes on the same subject.
+/// Returns the type of an event as one token of a subject, such as `actual_claimed` for `actual.claimed.v1`.
+/// The token has no version, so that a new version uses the same subject; the message names the version.
 fn token(type_name: &str) -> String {
     let unversioned = type_name.rsplit_once(".v").map_or(type_name, |(name, _)| name);
     unversioned.replace('.', "_")

@@ -1,5 +1,5 @@
-//! Fields: takes JSON apart field by field and notes everything that is wrong, so that a refusal names every bad
-//! field at once and not only the first.
+//! Field-by-field parsing of JSON. Collects every problem, so that a refusal names all bad fields instead of
+//! only the first.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,19 +14,19 @@ use crate::limits;
 use crate::names::BadName;
 use crate::refusal::{BadField, Refusal};
 
-/// Most bad fields in one refusal; the rest are counted.
+/// Maximum number of bad fields in a refusal. Further ones are replaced by one "and more".
 const PROBLEMS: usize = 100;
-/// Longest path of a bad field, and longest problem, in bytes: both may quote what the client sent.
+/// Maximum length of the path and of the problem of a bad field, in bytes. Both may quote text of the client.
 const QUOTED_BYTES: usize = 300;
 
-/// What was found wrong so far.
+/// Problems found so far.
 #[derive(Default)]
 pub(crate) struct Problems {
     found: RefCell<Vec<BadField>>,
 }
 
 impl Problems {
-    /// Notes that a field is bad. The same is noted once.
+    /// Adds a problem of a field, unless it is already listed.
     pub(crate) fn note(&self, field: impl fmt::Display, problem: impl Into<String>) {
         let mut found = self.found.borrow_mut();
         if found.len() > PROBLEMS {
@@ -39,7 +39,7 @@ impl Problems {
         }
     }
 
-    /// The value if nothing is wrong, else the refusal.
+    /// Returns the value if nothing was recorded, and otherwise the refusal.
     pub(crate) fn settle<T>(self, value: Option<T>) -> Result<T, Refusal> {
         let mut found = self.found.into_inner();
         match value {
@@ -55,7 +55,7 @@ impl Problems {
     }
 }
 
-/// Where a value stands in a document: `lrp[0].action.run.path`.
+/// Path of a value in a document, such as `lrp[0].action.run.path`.
 #[derive(Clone, Copy)]
 enum Path<'a> {
     Root(&'a str),
@@ -74,8 +74,10 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Reads JSON text strictly: one value, nothing behind it, nested no deeper than [`JSON_DEPTH`], and no key twice in
-/// an object (which of the two was meant?). A doubled key is noted, everything else refused at once.
+/// Parses JSON text strictly.
+///
+/// The text must be one value, with nothing after it, and nested no deeper than [`JSON_DEPTH`]. A key that an
+/// object has twice is ambiguous and is added to the problems. Any other violation is refused immediately.
 pub(crate) fn read_json(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
     let refuse = |problem: String| Refusal::invalid(vec![BadField { field: "message".into(), problem }]);
     if text.len() > limits::MESSAGE_BYTES {
@@ -84,7 +86,7 @@ pub(crate) fn read_json(text: &[u8], problems: &Problems) -> Result<Value, Refus
     read_json_of_any_size(text, problems)
 }
 
-/// As [`read_json`], of a text whose size somebody else has looked at.
+/// Parses JSON like [`read_json`], without its size limit. The caller must check the size.
 pub(crate) fn read_json_of_any_size(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
     let refuse = |problem: String| Refusal::invalid(vec![BadField { field: "message".into(), problem }]);
     if depth_of_json(text) > JSON_DEPTH {
@@ -96,7 +98,7 @@ pub(crate) fn read_json_of_any_size(text: &[u8], problems: &Problems) -> Result<
     value.map_err(|error| refuse(format!("is not JSON: {error}")))
 }
 
-/// Builds a value and notes every key that an object has twice.
+/// Builds a value and records every key that an object has twice.
 struct Strict<'a> {
     path: Path<'a>,
     problems: &'a Problems,
@@ -164,8 +166,8 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 }
 
-/// Looks over a whole value before anything is taken from it: notes text with NUL, which neither a process nor a
-/// database takes. False if it is nested so deep that nothing may recurse into it.
+/// Checks a whole value before its fields are parsed. Records text with NUL, which neither a process nor a
+/// database accepts. Returns `false` if the value is nested too deeply for recursion.
 pub(crate) fn look_over(value: &Value, path: &str, problems: &Problems) -> bool {
     if is_deeper(value, JSON_DEPTH) {
         problems.note(named(path), format!("is nested deeper than {JSON_DEPTH}"));
@@ -175,7 +177,7 @@ pub(crate) fn look_over(value: &Value, path: &str, problems: &Problems) -> bool 
     true
 }
 
-/// Whether arrays and objects are nested deeper than `depth`, found without recursion.
+/// Returns `true` if arrays and objects are nested deeper than `depth`. Works without recursion.
 fn is_deeper(value: &Value, depth: usize) -> bool {
     let mut left = vec![(value, 0)];
     while let Some((value, above)) = left.pop() {
@@ -211,7 +213,7 @@ fn look_for_nul(value: &Value, path: Path<'_>, problems: &Problems) {
     }
 }
 
-/// The root of a document has no name of its own.
+/// Returns the path, or `message` for the root of a document, which has no path.
 fn named(path: &str) -> &str {
     if path.is_empty() { "message" } else { path }
 }
@@ -228,7 +230,7 @@ impl<'p> Field<'p> {
         Self { value, path, problems }
     }
 
-    /// Notes what is wrong with this field.
+    /// Records a problem of this field and returns `None`.
     pub(crate) fn bad<T>(&self, problem: impl Into<String>) -> Option<T> {
         self.problems.note(named(&self.path), problem);
         None
@@ -246,7 +248,7 @@ impl<'p> Field<'p> {
         self.bad(format!("must be {what}, and is {is}"))
     }
 
-    /// Text of at most so many bytes.
+    /// Returns text of at most `bytes` bytes.
     pub(crate) fn text(mut self, bytes: usize) -> Option<String> {
         let Value::String(text) = &mut self.value else { return self.not_a("text") };
         let text = std::mem::take(text);
@@ -256,14 +258,14 @@ impl<'p> Field<'p> {
         Some(text)
     }
 
-    /// A name of the language.
+    /// Returns a validated name, such as a guid.
     pub(crate) fn name<T: TryFrom<String, Error = BadName>>(self) -> Option<T> {
         let (path, problems) = (self.path.clone(), self.problems);
         let text = self.text(usize::MAX)?;
         T::try_from(text).map_err(|bad| problems.note(path, bad.to_string())).ok()
     }
 
-    /// A whole number in a range.
+    /// Returns an integer within a range.
     pub(crate) fn number(self, range: RangeInclusive<u64>) -> Option<u64> {
         let Value::Number(number) = &self.value else { return self.not_a("a number") };
         match (number.as_u64(), number.as_f64()) {
@@ -274,13 +276,13 @@ impl<'p> Field<'p> {
         }
     }
 
-    /// A whole number in a range that 32 bits hold.
+    /// Returns a 32-bit integer within a range.
     pub(crate) fn number_32(self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = self.number(u64::from(*range.start())..=u64::from(*range.end()))?;
         u32::try_from(number).ok()
     }
 
-    /// True or false.
+    /// Returns a boolean.
     pub(crate) fn flag(self) -> Option<bool> {
         match &self.value {
             Value::Bool(flag) => Some(*flag),
@@ -290,7 +292,7 @@ impl<'p> Field<'p> {
         }
     }
 
-    /// The members of a list of at most so many.
+    /// Returns the members of a list with at most `most` members.
     pub(crate) fn list(mut self, most: usize) -> Option<Vec<Self>> {
         let Value::Array(list) = &mut self.value else { return self.not_a("a list") };
         let list = std::mem::take(list);
@@ -301,14 +303,14 @@ impl<'p> Field<'p> {
         Some(list.into_iter().enumerate().map(member).collect())
     }
 
-    /// Each member of a list, taken by `take`; none if any of them is bad.
+    /// Returns the members of a list, each converted by `take`. `None` if any of them is bad.
     pub(crate) fn each<T>(self, most: usize, take: impl FnMut(Self) -> Option<T>) -> Option<Vec<T>> {
         let members = self.list(most)?;
         let taken: Vec<Option<T>> = members.into_iter().map(take).collect();
         taken.into_iter().collect()
     }
 
-    /// The fields of an object.
+    /// Returns the fields of an object.
     pub(crate) fn object(mut self) -> Option<Fields<'p>> {
         let Value::Object(object) = &mut self.value else { return self.not_a("an object") };
         let left = std::mem::take(object);
@@ -316,7 +318,7 @@ impl<'p> Field<'p> {
     }
 }
 
-/// The fields of an object, taken out one by one. What is left in the end is unknown.
+/// The fields of an object, taken out one by one. Fields that are left at the end are unknown.
 pub(crate) struct Fields<'p> {
     path: String,
     left: Map<String, Value>,
@@ -325,29 +327,29 @@ pub(crate) struct Fields<'p> {
 }
 
 impl<'p> Fields<'p> {
-    /// The path of a field.
+    /// Returns the path of a field.
     fn path_of(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Where problems are noted.
+    /// Returns the list that problems are added to.
     pub(crate) const fn problems(&self) -> &'p Problems {
         self.problems
     }
 
-    /// Notes that a field is bad.
+    /// Records a problem of a field.
     pub(crate) fn bad(&self, name: &str, problem: impl Into<String>) {
         self.problems.note(self.path_of(name), problem);
     }
 
-    /// Takes a field out, if it is there. Null is the same as absent.
+    /// Takes a field out, if it is present. Null counts as absent.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Field<'p>> {
         self.known.push(name);
         let value = self.left.remove(name).filter(|value| !value.is_null())?;
         Some(Field::new(value, self.path_of(name), self.problems))
     }
 
-    /// A field that must be there.
+    /// Takes a required field and converts it by `take`.
     pub(crate) fn must<T>(
         &mut self,
         name: &'static str,
@@ -360,7 +362,7 @@ impl<'p> Fields<'p> {
         take(field?)
     }
 
-    /// A field that may be absent: then it is `otherwise`. None: it is there and bad.
+    /// Takes an optional field with the default `otherwise`. Returns `None` if the field is present and bad.
     pub(crate) fn or<T>(
         &mut self,
         name: &'static str,
@@ -370,7 +372,7 @@ impl<'p> Fields<'p> {
         self.take(name).map_or(Some(otherwise), take)
     }
 
-    /// A field that may be absent. None: it is there and bad.
+    /// Takes an optional field. Returns `None` if the field is present and bad.
     pub(crate) fn may<T>(
         &mut self,
         name: &'static str,
@@ -379,8 +381,8 @@ impl<'p> Fields<'p> {
         self.or(name, None, |field| take(field).map(Some))
     }
 
-    /// Notes what is left: fields that are known and not honoured, by name with advice, unless they ask for nothing, and
-    /// unknown ones with the known name that is nearest.
+    /// Records the fields that are left. A known field that Muster does not honour gets the advice from
+    /// `not_honoured`, unless its value has no effect. An unknown field gets the nearest known name.
     pub(crate) fn finish(self, not_honoured: &[(&str, &str)]) {
         for (name, value) in &self.left {
             let refused = not_honoured.iter().find(|(known, _)| known == name);
@@ -395,7 +397,7 @@ impl<'p> Fields<'p> {
         }
     }
 
-    /// What is left, for objects whose names are the client's own.
+    /// Returns the remaining fields, for objects with keys that the client chooses.
     pub(crate) fn into_entries(self) -> Vec<(String, Field<'p>)> {
         let entries = self.left.into_iter().map(|(name, value)| {
             let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
@@ -405,7 +407,7 @@ impl<'p> Fields<'p> {
     }
 }
 
-/// Whether a value is what stands for a field that nobody gave.
+/// Returns `true` if a value has no effect, like an absent field.
 fn asks_for_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -417,8 +419,8 @@ fn asks_for_nothing(value: &Value) -> bool {
     }
 }
 
-/// The known name that `name` is probably a slip of: the same but for case and underscores, the beginning of one, or
-/// few edits away.
+/// Returns the known name that `name` is probably a misspelling of. The names are equal except for case and
+/// underscores, one is the beginning of the other, or they are a few edits apart.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |text: &str| -> String {
         text.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
@@ -436,7 +438,7 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().min_by_key(distance).filter(|best| distance(best) <= close).copied()
 }
 
-/// How many letters have to be put in, taken out, replaced or swapped with the next to make one word of another.
+/// Returns the edit distance of two words: letters to insert, delete, replace, or swap with the next one.
 fn edits(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];

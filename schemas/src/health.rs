@@ -1,4 +1,4 @@
-//! What a container's monitor found out: asked of its cell when somebody wants to know, and never in the log.
+//! Results of a container's monitor. Queried from the cell on demand, and never in the log.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,43 +7,44 @@ use crate::Timestamp;
 use crate::limits::{PROBE_LINE_BYTES, PROBE_OUTPUT_LINES, PROBES_KEPT, cut};
 use crate::names::{CellId, InstanceGuid};
 
-/// One probe of a monitor.
+/// One run of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
-    /// When it ended.
+    /// Time at which the probe ended.
     pub at: Timestamp,
-    /// Why it failed; none: it succeeded.
+    /// Reason of the failure. Absent if the probe succeeded.
     pub failure: Option<String>,
-    /// The last lines that it wrote.
+    /// Last lines of the probe's output.
     pub output: Vec<String>,
 }
 
-/// What the probes of a monitor so far came to.
+/// Summary of all probes of a monitor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MonitorHealth {
-    /// Whether a probe ever succeeded: from then on the container is RUNNING.
+    /// `true` if a probe ever succeeded. The container is RUNNING from then on.
     pub was_healthy: bool,
-    /// Probes so far.
+    /// Number of probes.
     pub probes: u64,
-    /// Failures since the last success.
+    /// Number of failures since the last success.
     pub failures: u64,
-    /// The last probes, the newest last.
+    /// Most recent probes, oldest first.
     pub last: Vec<Probe>,
 }
 
-/// How a container is, as its cell knows it. `muster.query.<root>.instance.health`
+/// Health of a container as its cell knows it, the answer to `muster.query.<root>.instance.health`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerHealth {
-    /// The container.
+    /// Container of the instance.
     pub instance_guid: InstanceGuid,
-    /// Its cell.
+    /// Cell of the container.
     pub cell_id: CellId,
-    /// What its monitor found out; none: it has no monitor, or that was not probed yet.
+    /// Results of the monitor. Absent if the container has no monitor or was not probed yet.
     pub health: Option<MonitorHealth>,
 }
 
 impl Probe {
-    /// Why it failed and what it wrote last, in one line; none: it succeeded.
+    /// Returns the reason of the failure and the last line of output, in one line. `None` if the probe
+    /// succeeded.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
@@ -53,7 +54,7 @@ impl Probe {
 }
 
 impl MonitorHealth {
-    /// Takes note of a probe; true if it came out otherwise than the one before.
+    /// Records a probe. Returns `true` if it is the first one or its result differs from the previous one.
     pub fn note(&mut self, probe: Probe) -> bool {
         let (failed, first) = (probe.failure.is_some(), self.probes == 0);
         let changed = first || failed != (self.failures > 0);
@@ -66,14 +67,15 @@ impl MonitorHealth {
         changed
     }
 
-    /// Why the last probe failed and what it wrote, in one line; none: it succeeded, or there was none.
+    /// Returns the failure and last output of the last probe, in one line. `None` if it succeeded, or if
+    /// there is none.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         self.last.last().and_then(Probe::complaint)
     }
 }
 
-/// A probe with no more output than is kept.
+/// Truncates the output of a probe to the limits for stored probes.
 fn bounded(mut probe: Probe) -> Probe {
     let extra = probe.output.len().saturating_sub(PROBE_OUTPUT_LINES);
     probe.output.drain(..extra);

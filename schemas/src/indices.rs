@@ -1,44 +1,45 @@
-//! Sets of instance indices, kept as sorted ranges: ten thousand instances are one range in an event.
+//! Sets of instance indices, stored as sorted ranges: an event about ten thousand instances needs only one
+//! range.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A set of indices as sorted, separate, inclusive ranges: `[[0,4],[7,7]]` is 0, 1, 2, 3, 4 and 7.
+/// A set of indices as sorted, disjoint, inclusive ranges: `[[0,4],[7,7]]` is 0, 1, 2, 3, 4 and 7.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Vec<(u32, u32)>", into = "Vec<(u32, u32)>")]
 pub struct Indices(Vec<(u32, u32)>);
 
 impl Indices {
-    /// The indices `0..count`.
+    /// Returns the indices `0..count`.
     #[must_use]
     pub fn below(count: u32) -> Self {
         Self(if count == 0 { vec![] } else { vec![(0, count - 1)] })
     }
 
-    /// Each index, in order.
+    /// Returns an iterator over the indices, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().flat_map(|&(first, last)| first..=last)
     }
 
-    /// How many there are.
+    /// Returns the number of indices.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.iter().map(|&(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `index` is one of them.
+    /// Returns `true` if the set contains `index`.
     #[must_use]
     pub fn contains(&self, index: u32) -> bool {
         self.0.iter().any(|&(first, last)| (first..=last).contains(&index))
     }
 
-    /// The ranges, sorted and separate, both ends included.
+    /// Returns the sorted, disjoint ranges, both ends included.
     #[must_use]
     pub fn ranges(&self) -> &[(u32, u32)] {
         &self.0
@@ -75,7 +76,8 @@ impl From<Indices> for Vec<(u32, u32)> {
 impl TryFrom<Vec<(u32, u32)>> for Indices {
     type Error = &'static str;
 
-    /// Refuses ranges that are not sorted, not separate or not forward: a set has one spelling.
+    /// Rejects ranges that are not sorted, not disjoint or reversed, so that each set has exactly one
+    /// encoding.
     fn try_from(ranges: Vec<(u32, u32)>) -> Result<Self, Self::Error> {
         let forward = ranges.iter().all(|(first, last)| first <= last);
         let separate = ranges.windows(2).all(|pair| pair[0].1 < u32::MAX && pair[0].1 + 1 < pair[1].0);

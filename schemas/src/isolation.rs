@@ -1,4 +1,4 @@
-//! How far a container is kept apart from its host and from other containers (docs/model.md, "Isolation").
+//! Isolation of a container from its host and from other containers (docs/model.md, "Isolation").
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,31 +8,32 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// One of the walls around a container.
+/// Isolation layer of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Wall {
-    /// It has a file system of its own: of the host it sees what programs need, and that can't be written.
+    /// A file system of its own. Host files that programs need are visible and read-only.
     Files,
-    /// It sees no process but its own.
+    /// Only its own processes are visible.
     Processes,
-    /// Shared memory, semaphores and message queues are its own.
+    /// Shared memory, semaphores and message queues of its own.
     Ipc,
-    /// It has a name of its own for the host.
+    /// A host name of its own.
     Hostname,
-    /// It runs as other users than the rep, and what is root in it is nobody outside.
+    /// Users other than that of the rep. Root in the container has no rights outside of it.
     Users,
-    /// System calls that programs don't need are refused.
+    /// System calls that programs do not need are refused.
     Calls,
-    /// The kernel's Landlock holds it in its files and away from the sockets and processes of others.
+    /// Landlock of the kernel confines the container to its own files and keeps it from sockets and processes
+    /// of others.
     Landlock,
-    /// It gets no more memory than its definition asks for.
+    /// Memory is limited to the amount in the definition.
     Memory,
-    /// The processor is shared by weight among containers, not among processes.
+    /// CPU time is shared by weight among containers instead of processes.
     Cpu,
-    /// It has a limited number of processes.
+    /// The number of processes is limited.
     Forks,
-    /// It has a limited disk.
+    /// Disk use is limited.
     Disk,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Wall {
 }
 
 impl Wall {
-    /// All of them, in the order in which they are told.
+    /// Every layer, in the order of its text form.
     pub const ALL: [Self; 11] = [
         Self::Files,
         Self::Processes,
@@ -58,7 +59,7 @@ impl Wall {
         Self::Disk,
     ];
 
-    /// Its name.
+    /// Returns the name of the layer.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -81,30 +82,32 @@ impl Wall {
     }
 }
 
-/// The walls that a container has. As text: `full` with all of them, `none` without any, else `degraded` with the names of
-/// those that it lacks, as `degraded[landlock, users]`.
+/// Set of isolation layers of a container.
+///
+/// As text it is `full` with every layer, `none` without any, and otherwise `degraded` with the missing
+/// layers, such as `degraded[landlock, users]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Isolation {
     walls: u16,
 }
 
-/// How much isolation there is, or is asked for; each is more than the one before.
+/// Level of isolation, from least to most.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// None.
+    /// No isolation layer.
     #[default]
     None,
-    /// Some walls.
+    /// Some isolation layers.
     Degraded,
-    /// All of them.
+    /// Every isolation layer.
     Full,
 }
 
 impl Level {
-    /// All levels by name.
+    /// Every level with its name.
     pub const ALL: [(&'static str, Self); 3] =
         [("none", Self::None), ("degraded", Self::Degraded), ("full", Self::Full)];
 }
@@ -119,53 +122,53 @@ impl fmt::Display for Level {
     }
 }
 
-/// Text that says of no isolation how much it is.
+/// Error of parsing an isolation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no isolation: use full, none, or degraded[..] with some of {walls}", walls = words(&Wall::ALL))]
 pub struct BadIsolation(String);
 
 impl Isolation {
-    /// No wall.
+    /// No layer.
     pub const NONE: Self = Self { walls: 0 };
-    /// All walls.
+    /// Every layer.
     pub const FULL: Self = Self { walls: (1 << Wall::ALL.len()) - 1 };
 
-    /// Whether a container has this wall.
+    /// Returns `true` if the set contains this layer.
     #[must_use]
     pub const fn has(self, wall: Wall) -> bool {
         self.walls & wall.bit() != 0
     }
 
-    /// Whether a container has all of these.
+    /// Returns `true` if the set contains all of these layers.
     #[must_use]
     pub fn has_all(self, walls: &BTreeSet<Wall>) -> bool {
         walls.iter().all(|wall| self.has(*wall))
     }
 
-    /// The same with this wall.
+    /// Returns the set with this layer added.
     #[must_use]
     pub const fn with(self, wall: Wall) -> Self {
         Self { walls: self.walls | wall.bit() }
     }
 
-    /// The same without this wall.
+    /// Returns the set without this layer.
     #[must_use]
     pub const fn without(self, wall: Wall) -> Self {
         Self { walls: self.walls & !wall.bit() }
     }
 
-    /// The same with all that another has.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with_all(self, other: Self) -> Self {
         Self { walls: self.walls | other.walls }
     }
 
-    /// The walls that it lacks.
+    /// Returns the layers that are missing.
     pub fn lacking(self) -> impl Iterator<Item = Wall> {
         Wall::ALL.into_iter().filter(move |wall| !self.has(*wall))
     }
 
-    /// How much that is.
+    /// Returns the level of isolation.
     #[must_use]
     pub const fn level(self) -> Level {
         match self {
@@ -209,7 +212,7 @@ impl FromStr for Isolation {
             let wall = Wall::ALL.into_iter().find(|wall| wall.word() == word).ok_or_else(bad)?;
             isolation = isolation.without(wall);
         }
-        // One text for each: what lacks nothing, or everything, has another word.
+        // Each set has exactly one text form: `degraded[..]` with no layer or with every layer is rejected.
         if isolation.to_string() == text { Ok(isolation) } else { Err(bad()) }
     }
 }

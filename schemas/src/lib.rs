@@ -1,25 +1,26 @@
-//! The language of Muster.
+//! Domain types and rules of Muster: names, specs, state machines, journal entries, subjects, messages and
+//! codecs.
 //!
-//! Nouns, sentences and grammar: names, specs, one file per state machine, entries, subjects, messages, codecs.
-//! Nothing here waits, reads a clock or draws by chance: time and ids are inputs.
+//! This crate is pure. It never blocks, reads a clock or uses randomness: times and ids are inputs.
 //!
-//! | the file | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | the words |
-//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | what to run, when, where, why there, and in which order |
-//! | [`secret`], [`sight`] | what of it is secret, and to what a sealed value is bound; who may read what isn't |
-//! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
-//! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other machines |
-//! | [`preemption`] | what of them stops so that something more urgent has room |
-//! | [`ended`] | what all of them leave behind, to be shown |
-//! | [`entry`], [`refusal`], [`request`] | what deciding yields |
-//! | [`packed`] | how what is hardly ever read is kept |
-//! | [`stored`] | what of it the journal holds, in every version |
-//! | [`cloudevent`], [`feed`], [`published`] | what of it programs of others read, where it is told, and its JSON Schemas |
-//! | [`spec`] | from what clients write to all of these |
-//! | [`bus`], [`reach`], [`message`], [`query`], [`health`], [`codec`] | the bus: its subjects, and what travels on them |
+//! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | basic types |
+//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | work to run, its schedule, its placement and its order |
+//! | [`secret`], [`sight`] | secret values and the place each is sealed for; read scopes |
+//! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | state machines of a process |
+//! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other state machines |
+//! | [`preemption`] | choice of the work that stops to make room for more urgent work |
+//! | [`ended`] | history of ended containers and tasks |
+//! | [`entry`], [`refusal`], [`request`] | results of decisions |
+//! | [`packed`] | compact form of data that is rarely read |
+//! | [`stored`] | journal format, in every version |
+//! | [`cloudevent`], [`feed`], [`published`] | events, their feed and their JSON Schemas for other programs |
+//! | [`spec`] | conversion of client specs into domain types |
+//! | [`bus`], [`reach`], [`message`], [`query`], [`health`], [`codec`] | subjects of the bus and their messages |
 //!
-//! Each machine is `decide(state, command, context) -> events or a refusal` and `evolve(state, event) -> state`.
+//! Each state machine is a pair of functions: `decide(state, command, context) -> events or a refusal` and
+//! `evolve(state, event) -> state`.
 
 pub mod action;
 pub mod actual;

@@ -1,248 +1,253 @@
-//! Every limit of the language, with its unit. Nothing in Muster is unbounded (docs/architecture.md, "Invariants").
+//! Limits of specs, messages, entries and services, each with its unit. Nothing in Muster is unbounded
+//! (docs/architecture.md, "Invariants").
 
 use std::time::Duration;
 
-/// Longest id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
+/// Maximum length of an id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
 pub const ID_BYTES: usize = 128;
-/// Longest guid of a periodic task, in bytes: what it launches adds a time to it.
+/// Maximum length of a periodic task's guid, in bytes. The guids of its tasks append a time to it.
 pub const PERIODIC_GUID_BYTES: usize = 96;
-/// Largest periodic task as it is stored, in bytes: one decision may change it and launch a task.
+/// Maximum size of a stored periodic task, in bytes. One decision may both change it and launch a task.
 pub const PERIODIC_BYTES: usize = 64 * 1024;
-/// Longest cron expression, and longest name of a time zone, in bytes.
+/// Maximum length of a cron expression and of the name of a time zone, in bytes.
 pub const CRON_BYTES: usize = 128;
-/// Missed launches that are counted one by one; a skip that says so many may stand for more.
+/// Maximum count of missed launches. A skip with this count may stand for more.
 pub const MISSED_COUNTED: u32 = 1_000;
-/// Longest guid of a parameterised task, in bytes: what is dispatched adds a number to it.
+/// Maximum length of a parameterised task's guid, in bytes. The guids of its tasks append a number to it.
 pub const PARAMETERISED_GUID_BYTES: usize = 96;
-/// Largest parameterised task as it is stored, in bytes: one decision may dispatch it and desire a task of it.
+/// Maximum size of a stored parameterised task, in bytes. One decision may both dispatch it and desire one of
+/// its tasks.
 pub const PARAMETERISED_BYTES: usize = 64 * 1024;
-/// Largest payload of a dispatch, in bytes.
+/// Maximum size of a dispatch's payload, in bytes.
 pub const PAYLOAD_BYTES: usize = 16 * 1024;
-/// Most parameters that a parameterised task takes, and that a dispatch gives.
+/// Maximum number of parameters of a parameterised task and of a dispatch.
 pub const PARAMETERS: usize = 64;
-/// Longest name of a parameter, in bytes.
+/// Maximum length of a parameter name, in bytes.
 pub const PARAMETER_NAME_BYTES: usize = 64;
-/// Largest parameters of a dispatch, in bytes of names and values.
+/// Maximum size of a dispatch's parameters, in bytes of names and values.
 pub const PARAMETERS_BYTES: usize = 16 * 1024;
-/// Most tasks of one parameterised task that its limit may allow at once.
+/// Maximum value of a parameterised task's concurrency limit.
 pub const CONCURRENCY: u32 = 10_000;
-/// Most dispatches of one parameterised task that wait.
+/// Maximum number of queued dispatches of a parameterised task.
 pub const DISPATCHES_QUEUED: usize = 1_024;
-/// Most keys of dispatches that one parameterised task remembers.
+/// Maximum number of dispatch keys that a parameterised task remembers.
 pub const DISPATCH_KEYS: usize = 4_096;
-/// Largest spec as it is sent, in bytes.
+/// Maximum size of a spec as sent, in bytes.
 pub const SPEC_BYTES: usize = 128 * 1024;
-/// Largest annotation, in bytes.
+/// Maximum size of an annotation, in bytes.
 pub const ANNOTATION_BYTES: usize = 10 * 1024;
-/// Largest set of routes, in bytes of JSON.
+/// Maximum size of a set of routes, in bytes of JSON.
 pub const ROUTES_BYTES: usize = 128 * 1024;
-/// Bytes of lines that a container may log in a minute. Further lines are dropped until the minute is over.
+/// Maximum output that a container may log per minute, in bytes. Further lines are dropped until the minute
+/// is over.
 pub const OUTPUT_BYTES_PER_MINUTE: u64 = 10 * 1024 * 1024;
-/// Most instances of one process.
+/// Maximum number of instances of a process.
 pub const INSTANCES: u32 = 10_000;
-/// Largest memory or disk that a spec may ask for, and that a cell may have, in MiB.
+/// Maximum memory or disk of a spec and of a cell, in MiB.
 pub const RESOURCE_MB: u64 = 1 << 30;
-/// Deepest action tree, in nodes from the root to a leaf.
+/// Maximum depth of an action tree, in nodes from the root to a leaf.
 pub const ACTION_DEPTH: usize = 16;
-/// Largest action tree, in nodes.
+/// Maximum size of an action tree, in nodes.
 pub const ACTION_NODES: usize = 256;
-/// Most environment values in one list.
+/// Maximum number of variables in one environment.
 pub const ENVIRONMENT_VALUES: usize = 256;
-/// Largest environment, in bytes of names and values.
+/// Maximum size of an environment, in bytes of names and values.
 pub const ENVIRONMENT_BYTES: usize = 64 * 1024;
-/// Longest id of a key that seals secrets, in bytes.
+/// Maximum length of a sealing key's id, in bytes.
 pub const KEY_ID_BYTES: usize = 64;
-/// Largest sealed value, in bytes of base64: that of the largest environment.
+/// Maximum size of a sealed value, in bytes of base64. It can hold the largest environment.
 pub const SEALED_BYTES: usize = (ENVIRONMENT_BYTES + crate::action::Sealed::OVERHEAD).div_ceil(3) * 4;
-/// Most ports of one definition.
+/// Maximum number of ports of a definition.
 pub const PORTS: usize = 64;
-/// Most placement tags of one definition.
+/// Maximum number of placement tags of a definition.
 pub const PLACEMENT_TAGS: usize = 16;
-/// Longest name of a cell's attribute, in bytes.
+/// Maximum length of a cell attribute's name, in bytes.
 pub const ATTRIBUTE_NAME_BYTES: usize = 64;
-/// Longest value of a cell's attribute, in bytes.
+/// Maximum length of a cell attribute's value, in bytes.
 pub const ATTRIBUTE_VALUE_BYTES: usize = 256;
-/// Most attributes of one cell.
+/// Maximum number of attributes of a cell.
 pub const CELL_ATTRIBUTES: usize = 64;
-/// Largest set of attributes of one cell, in bytes of names and values.
+/// Maximum size of a cell's attributes, in bytes of names and values.
 pub const ATTRIBUTES_BYTES: usize = 8 * 1024;
-/// Most constraints of one definition, and most affinities.
+/// Maximum number of constraints of a definition, and of affinities.
 pub const RULES: usize = 16;
-/// Most attributes over which one definition is spread.
+/// Maximum number of attributes that a definition is spread over.
 pub const SPREADS: usize = 4;
-/// Most values for which one spread names a target.
+/// Maximum number of values with a target in one spread.
 pub const SPREAD_TARGETS: usize = 32;
-/// Largest weight of an affinity, either way, and of a spread.
+/// Maximum absolute weight of an affinity, and maximum weight of a spread.
 pub const WEIGHT: u8 = 100;
-/// Largest regular expression, in bytes of what it is compiled to.
+/// Maximum size of a compiled regular expression, in bytes.
 pub const PATTERN_BYTES: usize = 256 * 1024;
-/// Largest share of the processor, and the usual one, for which 0 stands, too.
+/// Maximum CPU weight. Also the default, which 0 selects.
 pub const CPU_WEIGHT: u32 = 1024;
-/// The least priority of a process or task.
+/// Minimum priority of a process or task.
 pub const LEAST_PRIORITY: u8 = 1;
-/// The priority of what says nothing of it.
+/// Default priority of a process or task.
 pub const USUAL_PRIORITY: u8 = 50;
-/// The greatest priority of a process or task: it goes first.
+/// Maximum priority of a process or task, which is placed first.
 pub const GREATEST_PRIORITY: u8 = 100;
-/// Longest time that a container may take to stop, in milliseconds: 10 minutes.
+/// Maximum grace period of a container, in milliseconds: 10 minutes.
 pub const GRACE_MS: u64 = 10 * 60 * 1000;
-/// Longest time that a client may name for anything else, in milliseconds: ten years.
+/// Maximum of every other duration in a spec, in milliseconds: ten years.
 pub const DURATION_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
-/// Longest path of a file, in bytes.
+/// Maximum length of a file path, in bytes.
 pub const PATH_BYTES: usize = 4096;
-/// Longest name of who runs a program, with its group, in bytes.
+/// Maximum length of a user name with its group, in bytes.
 pub const USER_BYTES: usize = 256;
-/// Longest label, as a source or guid of logs, and longest name of an artifact, in bytes.
+/// Maximum length of a label, such as a log source or a log guid, and of the name of an artifact, in bytes.
 pub const LABEL_BYTES: usize = 256;
-/// Longest key by which cells keep an artifact, in bytes.
+/// Maximum length of an artifact's cache key, in bytes.
 pub const CACHE_KEY_BYTES: usize = 1024;
-/// Most archives that a definition has fetched before anything runs.
+/// Maximum number of archives that a definition has fetched before any program runs.
 pub const CACHED_DEPENDENCIES: usize = 64;
-/// Entries of a folder of a container that one answer shows.
+/// Maximum number of folder entries in one answer about a container's files.
 pub const FILE_ENTRIES: usize = 1_000;
-/// Bytes of a file of a container in one answer.
+/// Maximum number of file bytes in one answer about a container's files.
 pub const FILE_BYTES: usize = 256 * 1024;
-/// Bytes of the path and the arguments of a program that is run in a container beside what its definition runs.
+/// Maximum size of the path and the arguments of an exec session's program, in bytes.
 pub const EXEC_BYTES: usize = 8 * 1024;
-/// Longest word for what a terminal is, in bytes.
+/// Maximum length of a terminal type, in bytes.
 pub const TERMINAL_KIND_BYTES: usize = 64;
-/// Longest wait for what such a program says, in milliseconds.
+/// Maximum time that a request of an exec session may wait for output, in milliseconds.
 pub const TALK_WAIT_MS: u64 = 1_000;
-/// Bytes that one message brings to such a program, or from it.
+/// Maximum size of the input or output in one message of an exec session, in bytes.
 pub const TALK_BYTES: usize = 128 * 1024;
-/// Most files that a program may be allowed to have open.
+/// Maximum value of a program's limit of open files.
 pub const NOFILE: u64 = 1 << 20;
-/// Longest URL, in bytes.
+/// Maximum length of a URL, in bytes.
 pub const URL_BYTES: usize = 8 * 1024;
-/// Entries that wait to be told to the log of a BBS's program and to a collector of traces; more are left out.
+/// Maximum number of entries that wait to be written to a BBS's log output and its trace collector. Further
+/// entries are skipped.
 pub const DECIDED_WAITING: usize = 4_096;
-/// Decisions, chains and evaluations, of each the newest, that are known to who makes spans.
+/// Maximum number of decisions, chains and evaluations that the tracer remembers, of each kind the newest.
 pub const TRACES_KNOWN: usize = 65_536;
 
-/// Longest `traceparent`, in bytes.
+/// Maximum length of a `traceparent`, in bytes.
 pub const TRACE_BYTES: usize = 256;
-/// Most definitions that a process keeps.
+/// Maximum number of definitions of a process.
 pub const DEFINITIONS: usize = 16;
-/// Largest decision as JSON, in bytes.
+/// Maximum size of a decision as JSON, in bytes.
 pub const DECISION_BYTES: usize = 256 * 1024;
-/// What of a decision is kept for everything but the largest event, in bytes: its stamp, its other events, an
-/// explanation.
+/// Part of a decision's size that is reserved for everything but its largest event, in bytes: its stamp, its
+/// other events, an explanation.
 pub const DECISION_HEAD_BYTES: usize = 16 * 1024;
-/// Largest entry as JSON, in bytes. Below the server's `max_payload`.
+/// Maximum size of an entry as JSON, in bytes. Less than the `max_payload` of the NATS server.
 pub const ENTRY_BYTES: usize = 512 * 1024;
-/// Most rows on one page of a query.
+/// Maximum number of rows on a page of a query.
 pub const PAGE_ROWS: usize = 1_000;
-/// Largest page of a query, in bytes.
+/// Maximum size of a page of a query, in bytes.
 pub const PAGE_BYTES: usize = 512 * 1024;
-/// Largest result of a task, in bytes.
+/// Maximum size of a task's result, in bytes.
 pub const TASK_RESULT_BYTES: usize = 50 * 1024;
-/// Largest explanation kept for one outcome, in bytes.
+/// Maximum size of an explanation of one outcome, in bytes.
 pub const EXPLANATION_BYTES: usize = 4 * 1024;
-/// Best candidates named in an explanation.
+/// Number of best candidates that an explanation names.
 pub const EXPLAINED_CANDIDATES: usize = 5;
-/// Probes of a monitor that a cell keeps for each container.
+/// Maximum number of monitor probes that a cell keeps for a container.
 pub const PROBES_KEPT: usize = 3;
-/// Lines of its output that are kept of a probe, the last ones.
+/// Maximum number of output lines that are kept of a probe: its last lines.
 pub const PROBE_OUTPUT_LINES: usize = 8;
-/// Longest such line, in bytes; a longer one is cut.
+/// Maximum length of such a line, in bytes. A longer line is truncated.
 pub const PROBE_LINE_BYTES: usize = 256;
-/// Most restarts that a restart policy counts.
+/// Maximum number of restarts that a restart policy may allow and count.
 pub const RESTART_ATTEMPTS: u32 = 100;
-/// Longest wait before a restart that a policy may ask for, in milliseconds: a day.
+/// Maximum restart delay of a policy, in milliseconds: one day.
 pub const RESTART_DELAY_MS: u32 = 24 * 3_600_000;
-/// Longest time for which a policy may count restarts, in milliseconds: 30 days.
+/// Maximum window in which a policy counts restarts, in milliseconds: 30 days.
 pub const RESTART_WINDOW_MS: u32 = 30 * 24 * 3_600_000;
-/// Longest crash or failure reason, in bytes; a longer one is cut.
+/// Maximum length of the reason of a crash or failure, in bytes. A longer reason is truncated.
 pub const REASON_BYTES: usize = 1024;
-/// Request ids that a process or task remembers with their answers.
+/// Maximum number of requests that a process or task remembers with their answers.
 pub const REMEMBERED_REQUESTS: usize = 32;
-/// Ended evaluations that a process or task keeps, the newest.
+/// Maximum number of ended evaluations that a process or task keeps: the newest.
 pub const KEPT_EVALUATIONS: usize = 8;
-/// How long an ended evaluation is kept, in time of its subject's log: then only the log has it.
+/// Retention time of an ended evaluation, in time of its subject. Afterwards only the log has it.
 pub const EVALUATION_KEPT_FOR: Duration = Duration::from_secs(3_600);
-/// Causes that a pending evaluation lists of those that joined it, the newest.
+/// Maximum number of joined causes that a pending evaluation lists: the newest.
 pub const JOINED_CAUSES: usize = 8;
-/// Ended containers that are shown of each index, unless the cluster or its process says otherwise: as many as SwarmKit
-/// keeps of each slot, which counts the living one, too.
+/// Default number of ended containers that queries show for each index. SwarmKit keeps as many for each slot,
+/// but includes the running one.
 pub const HISTORY_SHOWN: u32 = 5;
-/// Ended containers that are kept of each index of a process that doesn't say how many: a cluster can show so many.
+/// Default number of ended containers that are kept for each index. A cluster cannot show more.
 pub const HISTORY_KEPT: u32 = 20;
-/// Most ended containers that a process may want kept of each index.
+/// Maximum number of ended containers per index that a process may request.
 pub const HISTORY_LIMIT: u32 = 100;
-/// Ended containers that are kept of one process, the newest.
+/// Maximum number of ended containers that are kept for a process: the newest.
 pub const ENDED_OF_PROCESS: usize = 2_000;
-/// Ended containers that are kept in all, the newest.
+/// Maximum number of ended containers that are kept in all: the newest.
 pub const ENDED_INSTANCES: usize = 100_000;
-/// Ended tasks that are shown of each domain, for each ended container that is shown of an index.
+/// Number of ended tasks that a domain shows for each ended container that an index shows.
 pub const TASKS_PER_HISTORY: usize = 20;
-/// Ended tasks that are kept in all, the newest.
+/// Maximum number of ended tasks that are kept in all: the newest.
 pub const ENDED_TASKS: usize = 10_000;
-/// What is kept of the result of an ended task, in bytes.
+/// Maximum size of an ended task's result, in bytes. A longer result is truncated.
 pub const ENDED_RESULT_BYTES: usize = 1024;
-/// Malformed entries that are shown, the newest ones.
+/// Maximum number of malformed entries that are shown: the newest.
 pub const SHOWN_MALFORMED_ENTRIES: usize = 8;
-/// Most positions of a journal that operators may set aside.
+/// Maximum number of positions of a journal that operators may quarantine.
 pub const POSITIONS_SET_ASIDE: usize = 1024;
-/// Entries of which a reader remembers where they stand, the newest.
+/// Maximum number of entries with positions that a reader remembers: the newest.
 pub const KNOWN_ENTRIES: usize = 16_384;
-/// Set-aside messages of which a BBS remembers why, for whoever reads the log; the newest.
+/// Maximum number of quarantined messages with reasons that a BBS remembers: the newest.
 pub const SET_ASIDE_EXPLAINED: usize = 16_384;
-/// BBSs that are shown, and auctioneers: of more, those that were heard first, and who leads.
+/// Maximum number of BBSs, and of auctioneers, that are shown: the leader and those that were seen first.
 pub const SERVICES_SHOWN: usize = 64;
-/// Clocks that a status names because they differ from the others.
+/// Maximum number of clocks that a status names because they differ from the others.
 pub const CLOCKS_SHOWN: usize = 10;
-/// Longest name of a host or of a version that a service may say, in bytes; a longer one is cut.
+/// Maximum length of a host name or a version that a service reports, in bytes. Longer text is truncated.
 pub const PROGRAM_BYTES: usize = 64;
-/// Longest reason of an append trouble that a BBS publishes, in bytes; a longer one is cut.
+/// Maximum length of a BBS's reason of append trouble, in bytes. A longer reason is truncated.
 pub const APPEND_REASON_BYTES: usize = 512;
-/// Instances and cells that a status names, the worst.
+/// Maximum number of instances and of cells that a status names: the worst.
 pub const STATUS_NAMED: usize = 8;
-/// Most commands of one client, or of one operator, that may wait for an answer at once.
+/// Maximum number of commands of one client or operator that wait for an answer.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
-/// Most entries in flight to the journal that hold commands of one client, or of one operator, unless somebody else's
-/// command waits where the next one would be. Each takes a write of its own, for which others' entries wait.
+/// Maximum number of journal entries in flight with commands of one client or operator. Other entries wait
+/// for each of them. The limit does not apply where commands of other clients wait for the same subject.
 pub const FLIGHTS_OF_A_CLIENT: usize = 4;
-/// Bytes of entries in flight to the journal beyond which only what clients and operators ask is sent: each of them waits for
-/// all that was sent before.
+/// Bytes of journal entries in flight, beyond which only commands of clients and operators are sent. Every
+/// entry waits for all that were sent before it.
 pub const BYTES_IN_FLIGHT: usize = 256 * 1024;
-/// Most commands of all clients and operators together that may wait for an answer at once.
+/// Maximum number of commands of all clients and operators that wait for an answer.
 pub const COMMANDS_WAITING: usize = 32_768;
-/// Most messages of one service (reports of a rep, outcomes) that may wait for an answer at once.
+/// Maximum number of messages of one service, such as reports of a rep, that wait for an answer.
 pub const SERVICE_MESSAGES_IN_FLIGHT: usize = 1_024;
-/// Most messages of all services together that may wait for an answer at once.
+/// Maximum number of messages of all services that wait for an answer.
 pub const SERVICE_MESSAGES_WAITING: usize = 65_536;
-/// Most queries of one service that may wait for an answer at once.
+/// Maximum number of queries of one service that wait for an answer.
 pub const SERVICE_QUERIES_IN_FLIGHT: usize = 256;
-/// Most queries of all services together that may wait for an answer at once.
+/// Maximum number of queries of all services that wait for an answer.
 pub const SERVICE_QUERIES_WAITING: usize = 16_384;
-/// Most refusals of a BBS that wait to be sent.
+/// Maximum number of refusals that wait to be sent by a BBS.
 pub const REFUSALS_WAITING: usize = 65_536;
-/// Most entries that wait to be told on the feed: more are left out, and counted.
+/// Maximum number of entries that wait to be published on the feed. Further entries are skipped and counted.
 pub const FEED_WAITING: usize = 1_024;
-/// Most queries of one client that may wait for an answer at once.
+/// Maximum number of queries of one client that wait for an answer.
 pub const QUERIES_IN_FLIGHT: usize = 64;
-/// Most queries of all clients together that may wait for an answer at once.
+/// Maximum number of queries of all clients that wait for an answer.
 pub const QUERIES_WAITING: usize = 4_096;
-/// Most reads of events and logs of one client that may wait at once.
+/// Maximum number of waiting reads of events and logs of one client.
 pub const LONG_POLLS: usize = 16;
-/// Most reads of events and logs of all clients together that may wait at once.
+/// Maximum number of waiting reads of events and logs of all clients.
 pub const LONG_POLLS_WAITING: usize = 512;
-/// Most completion callbacks that are out at once: the others wait in the BBS until one comes back.
+/// Maximum number of concurrent completion callbacks. Further callbacks wait in the BBS.
 pub const CALLBACKS_IN_FLIGHT: usize = 128;
-/// Most pictures of the World that are held for further pages.
+/// Maximum number of World snapshots that are held for further pages.
 pub const PICTURES_HELD: usize = 64;
-/// How long a picture is held for further pages, at most, in milliseconds.
+/// Maximum time that a World snapshot is held for the next page, in milliseconds.
 pub const PICTURE_HELD_MS: u64 = 30_000;
-/// Largest message on the bus, in bytes.
+/// Maximum size of a message on the bus, in bytes.
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
-/// Most commands, work items or outcomes in one message between services.
+/// Maximum number of commands, work items or outcomes in one message between services.
 pub const BATCH: usize = 500;
-/// Most instances and tasks of a cluster that are being stopped for more urgent work at a time.
+/// Maximum number of instances and tasks of a cluster that are being stopped for more urgent work at the same
+/// time.
 pub const EVICTIONS: usize = 100;
-/// Most instances and tasks that are stopped so that one piece of work has room.
+/// Maximum number of instances and tasks that are stopped to make room for one piece of work.
 pub const VICTIMS: usize = 8;
 
-/// Cuts `text` to at most `bytes` bytes at a character's edge, and says so.
+/// Truncates `text` to at most `bytes` bytes at a character boundary, and marks it as truncated.
 #[must_use]
 pub fn cut(text: &str, bytes: usize) -> String {
     const MARK: &str = " (truncated)";

@@ -1,4 +1,4 @@
-//! Messages of the bus: what is being asked right now. May be lost, late, doubled; is never the truth.
+//! Messages of the bus. They may be lost, late or duplicated. The log alone is authoritative.
 //!
 //! | subject | message | answer |
 //! |---|---|---|
@@ -52,66 +52,66 @@ use crate::resources::Resources;
 use crate::subject::Position;
 use crate::{Timestamp, task};
 
-/// An operator's order: what stands at a position shall not count. The envelope says why.
+/// Command of an operator to quarantine the entry at a position. The envelope has the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetAside {
-    /// The position.
+    /// Position of the entry.
     pub position: Position,
 }
 
-/// An operator's order: whether what is less urgent may be stopped for what waits.
+/// Command of an operator to switch preemption on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchPreemption {
-    /// Whether it may.
+    /// Set to `true` if less urgent work may be stopped to make room for work that waits.
     pub on: bool,
 }
 
-/// Order of an operator: the number of shards from now on.
+/// Command of an operator to change the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reshard {
-    /// The number, 1 to 1,024.
+    /// New number of shards, 1 to 1,024.
     pub shards: u16,
 }
 
-/// What is around every client's command.
+/// Metadata of a client's command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Envelope {
-    /// So that asking twice is asking once.
+    /// Id that makes the command idempotent: a repeated request with the same id is carried out once.
     pub request_id: Option<RequestId>,
-    /// Time that the client still waits, in milliseconds, counted by the BBS from when it receives the command; after that the
-    /// command is refused. Without it the command may be carried out at any later time.
+    /// Time that the client still waits, in milliseconds, from the receipt of the command by the BBS. Later
+    /// the command is refused. If absent, the command may be carried out at any later time.
     pub patience_ms: Option<u64>,
-    /// The version that the aggregate must have.
+    /// Version that the aggregate must have.
     pub expect_version: Option<u64>,
-    /// The position after which nothing may have been decided about the aggregate.
+    /// Position of the log after which there must be no decision about the aggregate.
     pub if_position: Option<Position>,
-    /// Why, in the client's words: kept in the log.
+    /// Reason of the command, kept in the log.
     pub reason: Option<String>,
-    /// The W3C trace that it belongs to.
+    /// W3C trace of the command.
     pub traceparent: Option<String>,
 }
 
-/// A client's command as it travels: `{"envelope": {"request_id": ..}, "body": {..}}`; the envelope, and each part of
-/// it, may be left out.
+/// A client's command: `{"envelope": {"request_id": ..}, "body": {..}}`. The envelope and each of its fields
+/// are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request<T> {
-    /// What is around the command.
+    /// Metadata of the command.
     pub envelope: Envelope,
-    /// What is asked.
+    /// Body of the command.
     pub body: T,
 }
 
-/// An answer: it happened (or was so already), or no, because.
+/// Answer to a request: its result, or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer<T> {
-    /// Yes.
+    /// The request was carried out, or had no effect because the state was already as requested.
     Ok(T),
-    /// No, because.
+    /// The request was refused.
     Refused(Refusal),
 }
 
@@ -133,273 +133,266 @@ impl<T> From<Answer<T>> for Result<T, Refusal> {
     }
 }
 
-/// The answer to a command that was carried out and is in the log.
+/// Answer to a command that was carried out and is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
-    /// Where the log stood when it was so: a query for at least this position sees it.
+    /// Position of the log at which the command is visible. A query for at least this position includes it.
     pub position: Position,
-    /// The aggregate's version.
+    /// Version of the aggregate.
     pub version: u64,
 }
 
-/// What an operator's command about a cell names.
+/// Body of a cell command of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OfCell {
-    /// The cell.
+    /// Cell of the command.
     pub cell_id: CellId,
 }
 
-/// A rep that starts asks whether it may speak for its cell, before it does anything.
+/// Request of a starting rep to represent its cell. A rep does nothing before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
-    /// Its data folder.
+    /// Data folder of the rep.
     pub folder: FolderId,
 }
 
-/// A rep leaves: its evacuation is over.
+/// Notice of a rep that leaves because its evacuation is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
-    /// Its data folder.
+    /// Data folder of the rep.
     pub folder: FolderId,
-    /// Which run of it.
+    /// Run of the rep.
     pub incarnation: Incarnation,
 }
 
-/// Another rep speaks for the cell: the rep with this folder has to ask again whether it may.
+/// Notice that another rep represents the cell. The rep with this folder must attach again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dismiss {
-    /// The data folder of the rep that is refused.
+    /// Data folder of the dismissed rep.
     pub folder: FolderId,
 }
 
-/// The cluster that a service belongs to.
+/// Cluster that a service belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownCluster {
-    /// The cluster.
     pub cluster_id: ClusterId,
-    /// The service, as people read it: `rep c1`.
+    /// Service in human-readable form, such as `rep c1`.
     pub service: String,
 }
 
-/// An operator has a rep forget the terms and positions that it knows, and go on with the log as it is now.
+/// Order of an operator to a rep: discard the known terms and positions, and continue with the current log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptLog {
-    /// The cluster of that log: a rep of another one refuses.
+    /// Cluster of that log. A rep of another cluster refuses the order.
     pub cluster_id: ClusterId,
 }
 
-/// What a rep reports, many in one message.
+/// Batch of reports of a rep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reports {
-    /// The data folder of the rep: reports of another rep than the one that speaks for the cell are refused.
+    /// Data folder of the rep. The BBS refuses reports of a rep that does not represent the cell.
     pub folder: FolderId,
-    /// The reports, at most [`crate::limits::BATCH`].
+    /// Reports, at most [`crate::limits::BATCH`].
     pub reports: Vec<Report>,
 }
 
-/// A report about one container.
+/// Report about one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// Of a process.
+    /// Report about an instance of a process.
     Lrp {
-        /// Which.
         process_guid: ProcessGuid,
-        /// What is asked.
+        /// Requested change of the record.
         report: process::Report,
     },
-    /// Of a task.
+    /// Report about a task.
     Task {
-        /// Which.
         task_guid: TaskGuid,
-        /// What is asked.
+        /// Requested change of the record.
         report: task::Report,
     },
 }
 
-/// The answer to [`Reports`]: one for each, in order.
+/// Answer to [`Reports`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
-    /// Where the log stood.
+    /// Position of the log at the time of the answer.
     pub position: Position,
-    /// The highest terms that the log named then: a rep believes no leader of a later one than the next.
+    /// Highest terms in the log at that position. A rep accepts no leader of a term more than one above
+    /// these.
     pub terms: Terms,
-    /// What became of each report, and the record as it is after it.
+    /// One result for each report, in the same order.
     pub results: Vec<ReportResult>,
 }
 
-/// What became of one report.
+/// Result of one report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportResult {
-    /// Why it was refused, if it was.
+    /// Refusal of the report. `None` if it was accepted.
     pub refused: Option<Refusal>,
-    /// The record as it is now.
+    /// Record after the report.
     pub record: Record,
 }
 
-/// A record as a rep needs it.
+/// A record in the form that a rep needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// There is none.
+    /// The slot or task has no record.
     Absent,
-    /// A place of a process.
+    /// Records of a slot of a process.
     Lrp(LrpRecord),
-    /// A task.
     Task(TaskRecord),
 }
 
-/// The records of one place of a process.
+/// Records of one slot of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LrpRecord {
-    /// Which.
+    /// Key of the slot.
     pub key: ActualLrpKey,
-    /// The current life of the guid.
+    /// Current epoch of the process.
     pub epoch: Epoch,
-    /// The process's domain.
+    /// Domain of the process.
     pub domain: Domain,
-    /// The instance, if there is one. Where only somebody evacuates it, the one that runs another definition in its
-    /// place.
+    /// State of the instance, or `None` if it does not exist. If the slot only has an evacuating instance,
+    /// this is the state of the instance that replaces it with another definition.
     pub state: Option<LrpState>,
-    /// Who evacuates it, if somebody does.
+    /// Container of the evacuating instance. `None` if there is none.
     pub evacuating: Option<Instance>,
-    /// Since when the instance's state holds; an UNCLAIMED record's attempt.
+    /// Time at which the instance's state was entered. Identifies the placement attempt of an UNCLAIMED
+    /// record.
     pub since: Timestamp,
-    /// When one of the records last changed: what a rep reports of them names it.
+    /// Time of the last change of these records. A report about them names it.
     pub changed_at: Timestamp,
 }
 
-/// The state of an instance, as a rep's tables need it.
+/// State of an instance in the form that a rep's tables need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LrpState {
-    /// Being scheduled.
+    /// Waits for an auction to place it.
     Unclaimed {
-        /// Whether an auction failed to place it (ε).
+        /// `true` if an auction failed to place it (ε).
         placement_error: bool,
     },
-    /// Being started.
+    /// Assigned to a cell, which is starting it.
     Claimed {
-        /// The container.
+        /// Container that holds it.
         by: Instance,
-        /// Whether it was asked to stop.
+        /// `true` if the instance was asked to stop.
         stopping: bool,
     },
-    /// Running.
+    /// Running and ready.
     Running {
-        /// The container.
+        /// Container that holds it.
         by: Instance,
-        /// Whether it was asked to stop.
+        /// `true` if the instance was asked to stop.
         stopping: bool,
     },
-    /// Crashed.
     Crashed,
 }
 
-/// The record of a task.
+/// Record of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRecord {
-    /// The task.
     pub task_guid: TaskGuid,
-    /// The current life of the guid.
+    /// Current epoch of the task.
     pub epoch: Epoch,
-    /// The task's domain.
     pub domain: Domain,
-    /// Its state.
     pub state: TaskState,
 }
 
-/// The state of a task, as a rep's table needs it.
+/// State of a task in the form that a rep's tables need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskState {
-    /// Being scheduled.
+    /// Waits for an auction to place it.
     Pending,
-    /// Running.
     Running {
-        /// The container.
+        /// Container that runs it.
         by: Instance,
     },
-    /// Complete.
     Completed {
-        /// The container that ran it, if one did.
+        /// Container that ran it. `None` if none did.
         by: Option<Instance>,
     },
-    /// Being resolved.
+    /// Completed, and being resolved.
     Resolving {
-        /// The container that ran it, if one did.
+        /// Container that ran it. `None` if none did.
         by: Option<Instance>,
     },
 }
 
-/// What a rep says every 5 s and, coalesced, after a change. No lists.
+/// Heartbeat of a rep, sent every 5 s and soon after a change. Has no lists of containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
-    /// The cell.
+    /// Cell of the rep.
     pub cell_id: CellId,
-    /// What it is.
+    /// Properties of the cell.
     pub presence: Presence,
-    /// What is free of it.
+    /// Free resources of the cell.
     pub free: Resources,
-    /// Containers that are being started.
+    /// Number of containers that are being started.
     pub starting: u32,
-    /// Whether it evacuates.
+    /// `true` while the cell evacuates.
     pub evacuating: bool,
-    /// Why its self-test fails, if it does.
+    /// Reason why the self-test fails. Absent if the cell is healthy.
     pub unhealthy: Option<String>,
-    /// The last [`Perform`] that it took: what is free is after that one.
+    /// Last [`Perform`] that the rep has received. `free` is the state after it.
     pub performed: PerformId,
-    /// Counts the heartbeats of this incarnation: an older one that comes late changes nothing.
+    /// Number of the heartbeat within this incarnation. A late heartbeat with a lower number is ignored.
     pub sequence: u64,
-    /// Time that the clock of the cell's host showed; 0 if it is not known.
+    /// Time of the host's clock; 0 if unknown.
     pub clock: Timestamp,
-    /// The schema that the program speaks.
+    /// Number of the postcard schema that the rep uses.
     pub schema: u64,
-    /// The highest format level that it reads.
+    /// Highest format level that the rep can read.
     pub format: u32,
 }
 
-/// Names a [`Perform`]: the auctioneer's term, and a counter within it.
+/// Id of a [`Perform`]: the term of the auctioneer, and a counter within the term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct PerformId {
-    /// The auctioneer's term.
+    /// Term of the auctioneer.
     pub term: u64,
-    /// Counts up within the term, for each cell by itself.
+    /// Counter within the term, separate for each cell.
     pub number: u64,
 }
 
-/// Work that an auctioneer gives to a rep.
+/// Work that an auctioneer assigns to a rep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Perform {
-    /// Which message of which term. A rep refuses a term below the highest that it believes.
+    /// Id of the message. A rep refuses terms below the highest that it accepts.
     pub id: PerformId,
-    /// The work, at most [`crate::limits::BATCH`].
+    /// Work items, at most [`crate::limits::BATCH`].
     pub work: Vec<Work>,
 }
 
-/// One piece of work.
+/// One work item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
-    /// What, in which life.
+    /// Instance or task with its epoch.
     pub key: WorkKey,
-    /// The `since` of the record that was judged: the same (key, attempt) has the same reservation.
+    /// Field `since` of the record that the auction used. Work items with the same key and attempt share one
+    /// reservation.
     pub attempt: Timestamp,
-    /// Its domain.
+    /// Domain of the instance or task.
     pub domain: Domain,
-    /// What it runs.
+    /// Definition to run.
     pub order: Order,
-    /// Why here.
+    /// Explanation of the placement.
     pub placement: Option<Box<Explanation>>,
 }
 
-/// What work runs.
+/// Definition of a work item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// An instance of a process.
+    /// Definition of an instance.
     Lrp(Arc<Definition>),
-    /// A task.
+    /// Definition of a task.
     Task(Arc<TaskDefinition>),
 }
 
 impl Order {
-    /// What it takes of a cell.
+    /// Returns the resources that the work reserves on a cell.
     #[must_use]
     pub fn resources(&self) -> Resources {
         match self {
@@ -409,171 +402,173 @@ impl Order {
     }
 }
 
-/// The answer to [`Perform`].
+/// Answer to [`Perform`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Performed {
-    /// What the rep did not take, by its place in the list, and why. Everything else has a reservation.
+    /// Work items that the rep refused: their index in the list, and the reason. All others have a
+    /// reservation.
     pub refused: Vec<(u32, String)>,
 }
 
-/// Containers that a rep shall stop, or tasks that it shall cancel. The records say so too: this is only faster.
+/// Order to a rep to stop containers or cancel tasks. The records contain the same request; the order is only
+/// faster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// The BBS's term. A rep refuses a term below the highest that it believes.
+    /// Term of the BBS. A rep refuses terms below the highest that it accepts.
     pub term: u64,
-    /// Which containers, at most [`crate::limits::BATCH`].
+    /// Containers to stop, at most [`crate::limits::BATCH`].
     pub containers: Vec<(WorkKey, InstanceGuid)>,
 }
 
-/// A client was let into a container: the rep runs a program there for it.
+/// Order to a rep to run a program in a container for a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enter {
-    /// The domain of the client.
+    /// Domain of the client.
     pub domain: Domain,
-    /// The client: nobody else may talk to the program.
+    /// Client of the session. The rep accepts no other client's requests to the program.
     pub client: ClientName,
-    /// What it called its request: by this it names the program.
+    /// Request id of the client's command, which identifies the session.
     pub request_id: RequestId,
-    /// The container.
+    /// Container to run the program in.
     pub instance_guid: InstanceGuid,
-    /// What is run.
+    /// Program to run.
     pub exec: Exec,
     /// Quota `exec_sessions` of the domain.
     pub exec_sessions: u32,
 }
 
-/// An order of the leading BBS to a rep: what the subject says, needing nothing but in which term, and when.
+/// Order of the leading BBS to a rep. The subject has the kind of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepOrder {
-    /// The BBS's term. A rep refuses a term below the highest that it believes.
+    /// Term of the BBS. A rep refuses terms below the highest that it accepts.
     pub term: u64,
-    /// Where the log stood for the BBS: an order to evacuate, or to take work again, that comes after a later one changes
-    /// nothing.
+    /// Position of the log that the BBS knows. A rep ignores an order to evacuate, or to take work again,
+    /// that arrives after one with a later position.
     pub position: Position,
 }
 
-/// What an auctioneer works on, and what it could not place, many in one message.
+/// Batch of an auctioneer's leases, placement failures and evictions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
-    /// Who says so.
+    /// Auctioneer that sends it.
     pub id: ServiceId,
-    /// In which term. The BBS refuses a term that doesn't lead.
+    /// Term of the auctioneer. The BBS refuses a term that does not lead.
     pub term: u64,
-    /// The evaluations that it has, at most [`crate::limits::BATCH`].
+    /// Evaluations that the auctioneer is working on, at most [`crate::limits::BATCH`].
     pub leases: Vec<Lease>,
-    /// The outcomes, at most [`crate::limits::BATCH`].
+    /// Placement failures, at most [`crate::limits::BATCH`].
     pub outcomes: Vec<PlacementOutcome>,
-    /// What is to stop so that work that waits has room, at most [`crate::limits::EVICTIONS`].
+    /// Proposed evictions to make room for waiting work, at most [`crate::limits::EVICTIONS`].
     pub evictions: Vec<Eviction>,
 }
 
-/// An auctioneer has a delivery of an evaluation. It says so again until it is answered: a BBS that hears nothing more of
-/// it, or hears it from a later term, gives it out again.
+/// Lease of an auctioneer on a delivery of an evaluation.
+///
+/// The auctioneer renews the lease until the evaluation is answered. The BBS delivers the evaluation again if
+/// the lease is not renewed, or if a later term leases it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Which.
     pub evaluation: EvaluationId,
-    /// The how manieth delivery.
+    /// Number of the delivery.
     pub delivery: u32,
-    /// Of what.
+    /// Aggregate of the evaluation.
     pub of: Leased,
 }
 
-/// What an evaluation that somebody has is of.
+/// Aggregate of a leased evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Leased {
-    /// A process, in one of its lives.
+    /// A process, in one epoch.
     Process(ProcessGuid, Epoch),
-    /// A task, in one of its lives.
+    /// A task, in one epoch.
     Task(TaskGuid, Epoch),
 }
 
-/// What became of one evaluation. Only what could not be placed is reported: claims say the rest.
+/// Outcome of one evaluation. Only work that could not be placed is reported; claims show the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlacementOutcome {
-    /// Of a process.
+    /// Outcome for a process.
     Lrp {
-        /// The process.
         process_guid: ProcessGuid,
-        /// Which life.
+        /// Epoch of the process.
         epoch: Epoch,
-        /// The evaluation, and what of it could not be placed.
+        /// Evaluation, and its work that could not be placed.
         outcome: process::Outcome,
     },
-    /// Of a task.
+    /// Outcome for a task.
     Task {
-        /// The task.
         task_guid: TaskGuid,
-        /// Which life.
+        /// Epoch of the task.
         epoch: Epoch,
-        /// The evaluation, and why the task could not be placed.
+        /// Evaluation, and the reason why the task could not be placed.
         unplaced: task::Unplaced,
     },
 }
 
-/// A candidate for auctioneer asks the BBS to record that it leads.
+/// Request of an auctioneer to be recorded as the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lead {
-    /// Who.
+    /// Auctioneer that campaigns.
     pub id: ServiceId,
-    /// In which term: the one after the highest.
+    /// Term of the candidacy: the one after the highest.
     pub term: u64,
 }
 
-/// A leader's sign of life.
+/// Leader heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Who.
+    /// Service that leads.
     pub id: ServiceId,
-    /// In which term.
+    /// Term of the leader.
     pub term: u64,
-    /// Where its world stands.
+    /// Position of the log that the leader has folded.
     pub position: Position,
-    /// Whether it stops leading now: a standby campaigns at once. `false` in every other beat.
+    /// `true` in the last heartbeat of a leader that steps down: a standby campaigns immediately.
     #[serde(default)]
     pub steps_down: bool,
 }
 
-/// How often a BBS and an auctioneer say that they are there, whether they lead or stand by.
+/// Interval at which each BBS and each auctioneer publishes its status, as a leader or a standby.
 pub const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
-/// A running program, as operators look for it.
+/// A running program, in the form that operators need to find it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Program {
-    /// The name of its host.
+    /// Name of its host.
     pub host: String,
-    /// Its process id there.
+    /// Process id on the host.
     pub pid: u32,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
 }
 
-/// Where a BBS or an auctioneer stands.
+/// Progress and leadership of a BBS or an auctioneer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Up to where it has folded the log.
+    /// Position of the log that it has folded.
     pub position: Position,
-    /// The highest term of its role that it knows.
+    /// Highest term of its role that it knows.
     pub term: u64,
-    /// Whether it leads in that term.
+    /// `true` if it leads in that term.
     pub leads: bool,
 }
 
-/// A BBS or an auctioneer is there. Its clock is compared with those of others; the rest is only shown.
+/// Status of a running BBS or auctioneer. Its clock is compared with those of others; the other fields are
+/// for display only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
-    /// Who.
+    /// Service that publishes it.
     pub id: ServiceId,
-    /// As what; the subject says it too.
+    /// Role of the service, the same as in the subject.
     pub role: Role,
-    /// Which program.
+    /// Host, process id and version of the service.
     pub program: Program,
-    /// Where it stands.
+    /// Progress and leadership of the service.
     pub standing: Standing,
-    /// Time that its clock showed; 0 if it is not known.
+    /// Time of the service's clock; 0 if unknown.
     pub clock: Timestamp,
     /// `false` for a BBS that only answers queries.
     pub may_lead: bool,
-    /// Trouble of a BBS with appending to the log, if it has any.
+    /// Trouble of a BBS with appending to the log, if any.
     pub append_trouble: Option<AppendTrouble>,
 }

@@ -1,4 +1,4 @@
-//! What a decision about a process or task means for its evaluations.
+//! Effects of a decision about a process or task on its evaluations.
 
 use std::time::Duration;
 
@@ -8,56 +8,57 @@ use crate::names::EvaluationId;
 use crate::placement::Eligibility;
 use crate::refusal::{Code, Refusal};
 
-/// An evaluation that nobody answered is given to the auctioneer so often before it fails.
+/// Maximum number of deliveries to the auctioneer. An evaluation that is not answered after the last one
+/// fails.
 pub const DELIVERIES: u32 = 3;
-/// How long the second delivery waits after the first was not answered.
+/// Delay of the second delivery after the first was not answered.
 pub const SECOND_DELIVERY: Duration = Duration::from_secs(1);
-/// How long the third delivery waits.
+/// Delay of the third delivery after the second was not answered.
 pub const THIRD_DELIVERY: Duration = Duration::from_secs(20);
-/// How long the first follow-up of a failed evaluation waits; each further one twice as long.
+/// Delay of the first follow-up of a failed evaluation. Each further one waits twice as long.
 pub const FOLLOW_UP: Duration = Duration::from_secs(60);
-/// The longest wait of a follow-up.
+/// Maximum delay of a follow-up.
 pub const LONGEST_FOLLOW_UP: Duration = Duration::from_secs(60 * 60);
 
-/// The work that a decision leaves behind.
+/// Waiting work of a process or task after a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// UNCLAIMED instances without a placement error, or 1 for such a PENDING task.
+    /// Number of UNCLAIMED instances without a placement error, or 1 for such a PENDING task.
     pub unanswered: u32,
-    /// Those with one.
+    /// Number of UNCLAIMED instances with a placement error, or 1 for such a PENDING task.
     pub unplaced: u32,
-    /// When the first CRASHED instance is restarted.
+    /// First restart time of a CRASHED instance.
     pub restart_at: Option<Timestamp>,
 }
 
-/// What a decision did to the work.
+/// Effects of a decision on the work of a process or task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Did {
-    /// What made work, if something did.
+    /// Reason for new work. `None` if the decision made no work.
     pub made: Option<Trigger>,
-    /// A client asked so many instances to stop, and for what.
+    /// Number of instances that a client asked to stop, with the reason.
     pub stopped: Option<(Trigger, u32)>,
-    /// The evaluation that the next step of a rolling update follows.
+    /// Evaluation that precedes this step of a rolling update.
     pub follows: Option<EvaluationId>,
-    /// How much was placed that had no placement error.
+    /// Number placed that had no placement error.
     pub placed: u32,
-    /// How much was placed that had one.
+    /// Number placed that had a placement error.
     pub unblocked: u32,
-    /// How much got its first placement error.
+    /// Number that got its first placement error.
     pub queued: u32,
-    /// How much found no place and doesn't wait.
+    /// Number that found no place and does not wait.
     pub rejected: u32,
-    /// The placement error that the decision brought.
+    /// Placement error of the decision.
     pub error: Option<String>,
-    /// Which kinds of cells were tried then.
+    /// Kinds of cells that were tried for that error.
     pub eligibility: Option<Box<Eligibility>>,
-    /// Whether that is the end of the attempts: reps refused the work too often.
+    /// `true` if the attempts are exhausted because reps refused the work too often.
     pub used_up: bool,
-    /// Why the work will not be placed, if that was decided.
+    /// Reason why the work will never be placed, if that was decided.
     pub failed: Option<String>,
 }
 
-/// What a decision means for the evaluations.
+/// Returns the events of the evaluations that follow from a decision.
 #[must_use]
 pub fn decide(known: &[Evaluation], left: &Left, did: &Did) -> Vec<Event> {
     let mut draft = Draft { left, did, events: vec![], created: 0 };
@@ -68,7 +69,7 @@ pub fn decide(known: &[Evaluation], left: &Left, did: &Did) -> Vec<Event> {
     draft.events
 }
 
-/// Evaluations while they are decided.
+/// State while the events are collected.
 struct Draft<'a> {
     left: &'a Left,
     did: &'a Did,
@@ -87,7 +88,8 @@ impl Draft<'_> {
         self.events.push(Event::Canceled { evaluation: one.id, why });
     }
 
-    /// What waits for restarts. Answers it if its wait is over, and it goes on to be scheduled.
+    /// Updates the evaluation of delayed restarts. Returns it if its delay is over and it continues as the
+    /// pending evaluation.
     fn restart<'e>(
         &mut self,
         known: Option<&'e Evaluation>,
@@ -116,7 +118,8 @@ impl Draft<'_> {
         None
     }
 
-    /// What is to be placed. Answers the evaluation that stood for it, whose rest may wait for room.
+    /// Updates the pending evaluation. Returns the evaluation that covered the work; work that it could not
+    /// place may wait for room.
     fn place<'e>(
         &mut self,
         known: Option<&'e Evaluation>,
@@ -134,20 +137,21 @@ impl Draft<'_> {
             (None, _, _) if due.is_some() => {}
             (None, 0, _) => self.stop(),
             (None, _, Some(trigger)) => self.create(trigger, Begin::Pending, did.follows),
-            // Nothing is known to have made it: convergence finds it, and says so.
+            // The cause of the work is unknown: convergence finds it and creates the evaluation.
             (None, _, None) => {}
         }
         known.or(due)
     }
 
-    /// What a client asked to stop needs no cell.
+    /// Adds a complete evaluation for a stop by a client, which needs no cell.
     fn stop(&mut self) {
         if let Some((trigger, stopped)) = self.did.stopped {
             self.create(trigger, Begin::Complete { stopped }, None);
         }
     }
 
-    /// A further cause of a pending evaluation. What follows one that failed still waits: it doesn't hold up what is new.
+    /// Adds a cause to a pending evaluation. A follow-up that still waits is replaced, so that it does not
+    /// delay new work.
     fn join(&mut self, one: &Evaluation, trigger: Trigger) {
         if one.trigger == Trigger::FollowUp && one.wait != Wait::Nothing {
             self.cancel(one, Canceled::Superseded);
@@ -157,7 +161,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Nothing of it is left to place.
+    /// Ends an evaluation that has nothing left to place.
     fn end(&mut self, one: &Evaluation, blocked: Option<&Evaluation>) {
         let did = self.did;
         let (placed, queued) = (one.placed + did.placed, one.queued + did.queued);
@@ -176,7 +180,7 @@ impl Draft<'_> {
         });
     }
 
-    /// What waits for room; `parent` could not place some of it.
+    /// Updates the blocked evaluation. `parent` is the evaluation that could not place some of its work.
     fn unblock(&mut self, known: Option<&Evaluation>, parent: Option<&Evaluation>) {
         let did = self.did;
         match (known, self.left.unplaced) {
@@ -211,10 +215,10 @@ impl Draft<'_> {
     }
 }
 
-/// What an auctioneer's outcome speaks of: what it names is open, and stands for this.
+/// Returns the duty of the evaluation that an auctioneer's outcome names.
 ///
 /// # Errors
-/// `InvalidStateTransition` if it has ended, or isn't there.
+/// `InvalidStateTransition` if the evaluation has ended or does not exist.
 pub fn judged(known: Option<&Evaluation>, id: EvaluationId) -> Result<Duty, Refusal> {
     known.and_then(Evaluation::duty).ok_or_else(|| {
         let why = format!("evaluation {id} is not open: its work is settled, or another one's");
@@ -222,10 +226,11 @@ pub fn judged(known: Option<&Evaluation>, id: EvaluationId) -> Result<Duty, Refu
     })
 }
 
-/// Nobody answered this delivery of an evaluation: it is delivered again, or fails with a follow-up.
+/// Decides about a delivery that was not answered: the evaluation is delivered again, or fails with a
+/// follow-up.
 ///
 /// # Errors
-/// `InvalidStateTransition` if that delivery isn't the open one.
+/// `InvalidStateTransition` if that delivery is not the current one of an open evaluation.
 pub fn decide_unanswered(
     known: &[Evaluation],
     id: EvaluationId,
@@ -255,16 +260,16 @@ pub fn decide_unanswered(
     }
 }
 
-/// How long a follow-up waits, given how many there were before it: 1, 2, 4 ... 60 minutes.
+/// Returns the delay of a follow-up after `follow_ups` earlier ones: 1, 2, 4 ... 60 minutes.
 #[must_use]
 pub fn follow_up_wait(follow_ups: u32) -> Duration {
     (FOLLOW_UP * 2_u32.pow(follow_ups.min(16))).min(LONGEST_FOLLOW_UP)
 }
 
-/// Somebody wants an evaluation tried again now: one that waits, is blocked, or failed.
+/// Decides a client's request to retry an evaluation immediately. It must be delayed, blocked or failed.
 ///
 /// # Errors
-/// `ResourceNotFound`, or `InvalidStateTransition` with what it is.
+/// `ResourceNotFound` if it does not exist, or `InvalidStateTransition` with its status.
 pub fn decide_retry(known: &[Evaluation], id: EvaluationId, left: &Left) -> Result<Vec<Event>, Refusal> {
     let Some(one) = known.iter().find(|one| one.id == id) else {
         return Err(Refusal::not_found(format!("evaluation {id}")));
