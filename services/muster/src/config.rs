@@ -1,9 +1,9 @@
-//! Options from a file: flags win over the environment, the environment over the file.
+//! Options from a file. Flags override the environment, which overrides the file.
 //!
-//! `--config FILE`, or `MUSTER_CONFIG`, names a TOML file whose keys are the long names of options: `nats = "nats://.."`.
-//! What stands there becomes the option's default, so that a flag and an environment variable still win: reading values,
-//! their order, and what is wrong with them is clap's. A crate for layered configuration would need every option of every
-//! command once more as a field, and refuse values in words of its own.
+//! `--config FILE`, or `MUSTER_CONFIG`, names a TOML file whose keys are the long names of options: `nats =
+//! "nats://.."`. The values become clap defaults, so clap handles parsing, precedence and errors. A crate for
+//! layered configuration would need a second definition of every option as a field, and have error messages
+//! of its own.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,7 +13,7 @@ use clap::Command;
 use clap::builder::Resettable;
 use toml::{Table, Value};
 
-/// The file that the command line or the environment names.
+/// Returns the path of the configuration file from the command line or the environment.
 pub(crate) fn file(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -28,10 +28,10 @@ pub(crate) fn file(arguments: &[OsString], environment: Option<OsString>) -> Opt
     environment.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Makes what a file says the defaults of a command line.
+/// Makes the values of a configuration file the defaults of a command.
 ///
 /// # Errors
-/// The file can't be read, or names what is not an option.
+/// The file cannot be read, or contains an unknown option.
 pub(crate) fn defaults(mut command: Command, path: &Path) -> Result<Command, ConfigError> {
     let file = || path.to_owned();
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: file(), source })?;
@@ -48,52 +48,30 @@ pub(crate) fn defaults(mut command: Command, path: &Path) -> Result<Command, Con
     if names.is_empty() { Ok(command) } else { Err(ConfigError::Unknown { path: file(), names }) }
 }
 
-/// Why a file with options can't be used.
+/// Reason why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// It can't be read.
     #[error("can't read the configuration file {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is not TOML.
+    Read { path: PathBuf, source: io::Error },
     #[error("the configuration file {} is not valid TOML", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: toml::de::Error,
-    },
-    /// The value of an option is none.
+    Syntax { path: PathBuf, source: toml::de::Error },
+    /// The value of an option has an unsupported type.
     #[error(
         "the configuration file {}: invalid value of {name}: expected a text, a number, true or false, or a list of them",
         path.display()
     )]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The option.
-        name: String,
-    },
-    /// No command has such options.
+    Value { path: PathBuf, name: String },
+    /// No command has options of these names.
     #[error(
         "the configuration file {}: unknown option {}: expected long names of options, as nats or cell",
         path.display(),
         names.join(", ")
     )]
-    Unknown {
-        /// The file.
-        path: PathBuf,
-        /// What it names.
-        names: Vec<String>,
-    },
+    Unknown { path: PathBuf, names: Vec<String> },
 }
 
-/// The same command line as variables of the environment are read: those that are set to nothing say nothing. Help names
-/// variables and not what they are set to, which may be a password.
+/// Prepares a command for the environment: variables that are set to the empty string are ignored. The help
+/// shows the names of variables but not their values, which may be passwords.
 pub(crate) fn with_environment(command: Command) -> Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
@@ -104,7 +82,7 @@ pub(crate) fn with_environment(command: Command) -> Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_environment))
 }
 
-/// Sets the default wherever a command has the option.
+/// Sets the default of an option in all subcommands that have it. Returns `true` if there is at least one.
 fn set_default(command: Command, name: &str, text: &str) -> (Command, bool) {
     let id = command.get_arguments().find(|arg| arg.get_long() == Some(name)).map(|arg| arg.get_id().clone());
     let known = id.is_some();

@@ -1,7 +1,7 @@
-//! `muster dev`: a cluster on this machine, with nothing else to install.
+//! `muster dev`: a cluster on this machine, without other software.
 //!
-//! One process: a BBS, an auctioneer and cells with real containers, on the embedded journal. Other terminals reach it
-//! by the Unix socket in its data folder. Ctrl-C ends all of it.
+//! One process runs a BBS, an auctioneer and cells with real containers, on the embedded journal. Other
+//! terminals reach it through the Unix socket in its data folder. Ctrl-C stops all of it.
 
 mod replay;
 
@@ -44,40 +44,41 @@ use crate::wire::past::Cache;
 use crate::wire::watching::Watching;
 use crate::wire::watching::projector::ProjectorWatch;
 
-/// Containers that a cell of a local cluster takes.
+/// Maximum number of containers on a cell of a local cluster.
 const CONTAINERS: u32 = 100;
 
-/// The folder of the cells, in the data folder.
+/// Folder of the cells, in the data folder.
 const CELLS: &str = "cells";
-/// The folder of the snapshots of the past, in the data folder.
+/// Folder of the past snapshots, in the data folder.
 const PAST: &str = "past";
 
-/// How often is looked whether the cluster is there, and how long that may take.
+/// Polling interval and timeout of the start of the cluster.
 const READY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
-/// How long is waited for all cells before work is desired.
+/// Maximum time to wait for all cells before work is desired.
 const CELLS_APPEAR: Duration = Duration::from_secs(5);
 
-/// Run a whole cluster here: cells with real processes, and what a file desires
+/// Run a whole cluster here: cells with real processes, and the work described in a file
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DevArgs {
-    /// What to desire at the start, TOML or JSON
+    /// File with the work to desire at startup, TOML or JSON
     pub(crate) file: Option<PathBuf>,
-    /// Cells, in two zones
+    /// Number of cells, in two zones
     #[arg(long, default_value_t = 3, value_parser = number(1..=64_u32), allow_negative_numbers = true)]
     pub(crate) cells: u32,
-    /// What is true of the cells, for definitions to ask for, as rack=r1; of one cell as c1:rack=r1; may be given again
+    /// Attribute of the cells, for placement constraints, such as rack=r1, or c1:rack=r1 for one cell; may be
+    /// repeated
     #[arg(long = "attribute", value_name = "[CELL:]NAME=VALUE", value_parser = parse_attributes)]
     pub(crate) attributes: Vec<CellAttributes>,
-    /// Whether containers are kept apart from this host and each other, as those of a cluster are
+    /// Isolation of containers from this host and from each other, as in a cluster
     #[arg(long, value_enum, default_value_t = IsolationArg::None, env = "MUSTER_ISOLATION")]
     pub(crate) isolation: IsolationArg,
-    /// Run the tasks of the file again that ran at an earlier start
+    /// Run tasks of the file again that ran at an earlier start
     #[arg(long, requires = "file")]
     pub(crate) rerun: bool,
-    /// Show events line by line, also on a terminal
+    /// Show events line by line, even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Show what this export holds instead, as muster export wrote it
+    /// Show the content of this export instead, a file written by muster export
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "attributes"])]
     pub(crate) from_export: Option<PathBuf>,
     /// With --from-export: decide, place and run nothing
@@ -89,12 +90,12 @@ pub(crate) struct DevArgs {
     pub(crate) traces: TracesArgs,
 }
 
-/// What is said of one cell, or of all.
+/// Attributes of one cell, or of all cells if the id is `None`.
 type CellAttributes = (Option<CellId>, GivenAttributes);
 
 fn parse_attributes(text: &str) -> Result<CellAttributes, Invalid> {
     let (cell, rest) = match text.split_once(':') {
-        // A value may have a colon, too.
+        // The value of an attribute may contain a colon, too.
         Some((cell, rest)) if !cell.contains('=') => (Some(cell), rest),
         Some(_) | None => (None, text),
     };
@@ -103,12 +104,12 @@ fn parse_attributes(text: &str) -> Result<CellAttributes, Invalid> {
     Ok((cell, serve::parse_attributes(rest).map_err(|_| wrong())?))
 }
 
-/// Where a local cluster keeps what it has, and whether that outlives it.
+/// Data folder of a local cluster, and its lifetime.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
-    /// In this folder, for the next start.
+    /// A folder that is kept for the next start.
     Kept(PathBuf),
-    /// In this folder, until it ends.
+    /// A folder that is cleared when the cluster stops.
     Scratch(PathBuf),
 }
 
@@ -126,10 +127,11 @@ fn failed(why: impl Into<String>) -> Failure {
     Failure::new(Exit::Failed, "Failed", why)
 }
 
-/// Runs a local cluster until it is told to stop. Its socket is in its data folder if nobody names another place.
+/// Runs a local cluster until it is stopped. Its socket is in its data folder unless `socket` names another
+/// path.
 ///
 /// # Errors
-/// Why it can't start or go on.
+/// The cluster cannot start, or fails.
 pub(crate) async fn run(
     args: DevArgs,
     data: Data,
@@ -146,7 +148,7 @@ pub(crate) async fn run(
         let watching = args.metrics.open(None).await?;
         return Box::pin(replay::run(file, data, socket, watching, stop)).await;
     }
-    // A spec that can't be read is told before anything is started.
+    // An invalid file is reported before anything is started.
     let items = match &args.file {
         Some(path) => file::items(path, Some(&default_domain()))?,
         None => vec![],
@@ -176,7 +178,7 @@ pub(crate) async fn run(
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
     let mut local = start(&journal, &bus, &folder, (&watching, &args.traces))?;
     let tables = Projected::start(&journal, &folder, &watching);
-    // Cells that begin before somebody listens to them would say so only once more a while later.
+    // A cell that starts before its BBS listens would announce itself only after the next interval.
     let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
         why = local.failed() => Err(why.into()),
@@ -208,7 +210,7 @@ pub(crate) async fn run(
     result
 }
 
-/// Where everything of it is to be found.
+/// Returns lines that show the socket and the location of logs.
 fn heading(cells: u32, socket: &Path, folder: &Path) -> Vec<String> {
     vec![
         format!("cluster: {}, socket {}", count(cells.into(), "cell"), socket.display()),
@@ -222,7 +224,8 @@ fn clear(folder: &Folder) -> Result<(), Failure> {
     })
 }
 
-/// The tables of the cluster, in a file of its data folder. What is wrong with them is told, and ends nothing else.
+/// Projector of the cluster's tables, in a file of its data folder. Its errors are logged and stop nothing
+/// else.
 struct Projected {
     running: JoinHandle<()>,
     stop: CancellationToken,
@@ -252,8 +255,8 @@ impl Projected {
     }
 }
 
-/// Keeps the tables up to date. Those of another journal are made again; those of another version of the program, and those
-/// that hold what was set aside since, too, and are there until the new ones are.
+/// Keeps the tables up to date. Tables of another journal are replaced at once. Tables of another program
+/// version, or with entries that were quarantined later, stay readable until the new ones are built.
 async fn project(
     journal: Journal,
     file: &Path,
@@ -280,7 +283,7 @@ async fn project(
     }
 }
 
-/// The keys for secrets of a local cluster: those in its data folder, made there if there are none.
+/// Returns the keys for secrets of a local cluster. Creates the key file in its data folder if there is none.
 fn keys(folder: &Folder) -> Result<Keys, ServiceError> {
     let file = folder.path().join(secrets::FILE);
     if !file.exists() {
@@ -290,7 +293,7 @@ fn keys(folder: &Folder) -> Result<Keys, ServiceError> {
     Ok(Keys::of_file(&file)?)
 }
 
-/// A BBS and an auctioneer.
+/// Starts a BBS and an auctioneer.
 fn start(
     journal: &Journal,
     bus: &InProcess,
@@ -314,7 +317,7 @@ async fn add_cells(
     let cells = args.cells;
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
-    // The cells take their ports from one range.
+    // The cells share one range of ports.
     let ports = host::ports(&executor::process::HOST_PORTS) / cells;
     let (memory_mb, disk_mb) = (share(host.memory_mb), share(host.disk_mb));
     let total = Resources { memory_mb, disk_mb, containers: CONTAINERS, ports };
@@ -340,16 +343,16 @@ fn client(bus: &InProcess) -> Result<Client, Failure> {
     Ok(Client::over(bus, default_domain(), name)?)
 }
 
-/// What is shown, and how.
+/// Options of the display.
 struct Shown {
     heading: Vec<String>,
     file: Option<PathBuf>,
-    /// Whether tasks of the file are run again that the log knows.
+    /// `true` to run tasks of the file again that are in the log already.
     rerun: bool,
     live: bool,
 }
 
-/// Desires what the file says, and shows what becomes of it; ends when the user has seen enough, or that fails.
+/// Desires the items of the file, and shows events until the user quits or an error occurs.
 async fn show(
     client: &Client,
     begin: Position,
@@ -366,7 +369,7 @@ async fn show(
     watch::show(client, client.events(begin), None, output, shown.live.then_some(shown.heading)).await
 }
 
-/// Waits until there is a cluster: the services of this process start while others would already ask them.
+/// Waits until the cluster answers, because the services of this process are still starting.
 async fn ready(client: &Client) -> Result<(), Failure> {
     let begin = Instant::now();
     let impatient = client.clone().patience(READY.0);
@@ -379,8 +382,8 @@ async fn ready(client: &Client) -> Result<(), Failure> {
     }
 }
 
-/// Waits until every cell is there, so that the first of them doesn't get all work. Not for ever: a cell that can't start
-/// says so itself.
+/// Waits until all cells are present, so that the first one does not get all the work. Gives up after a
+/// timeout, because a cell that cannot start reports that itself.
 async fn all_present(client: &Client, cells: u32) -> Result<(), Failure> {
     let begin = Instant::now();
     loop {
@@ -393,8 +396,8 @@ async fn all_present(client: &Client, cells: u32) -> Result<(), Failure> {
     }
 }
 
-/// What exists already is left as it is: a second start with the same file goes on with what is running. Where that is
-/// not what the file says, it is told.
+/// Desires an item. Existing objects are left unchanged, so a second start with the same file continues with
+/// the running work. Returns lines about differences from the file.
 async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result<Vec<String>, Failure> {
     let (what, done) = match item {
         Item::Lrp(lrp) => {
@@ -447,8 +450,8 @@ async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result
     done.map(|_| vec![]).map_err(|error| Failure::from(error).doing(format!("desire {what}")))
 }
 
-/// Returns `true` if the log has a task of this guid. A task that ended is deleted soon after, so the tasks that exist are
-/// not enough.
+/// Returns `true` if the log contains a task with this guid. Tasks are deleted soon after they end, so the
+/// existing tasks are not sufficient.
 async fn ran_before(client: &Client, guid: &TaskGuid) -> Result<bool, Failure> {
     let (entries, _) = client.history(Position(0), Some(&format!("task:{guid}"))).await?;
     Ok(!entries.is_empty())

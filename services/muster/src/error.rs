@@ -1,4 +1,4 @@
-//! Why a service can't start, or ended that should not have.
+//! Errors that prevent a service from starting, or that end it unexpectedly.
 
 use std::io;
 
@@ -14,60 +14,60 @@ use crate::bench::BenchError;
 use crate::home::HomeError;
 use crate::wire::ended::Ended;
 
-/// Why a service, or a whole cluster in this process, can't start or ended that should not have.
+/// Error that prevents a service, or a whole cluster in this process, from starting, or that ends it
+/// unexpectedly.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
-    /// A cluster is needed, and nobody said where.
+    /// A cluster is required, but no server is named.
     #[error("no NATS server is named: give --nats URL or set MUSTER_NATS_URL")]
     NoServer,
-    /// There is no connection to the NATS server.
+    /// No connection to the NATS server could be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The bus in this process refuses.
+    /// The in-process bus returned an error.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// The journal can't be opened or read.
+    /// The journal cannot be opened or read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The data folder is not this rep's.
+    /// The data folder belongs to another cluster or cannot be used.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// The containers of the data folder can't be had.
+    /// The containers of the data folder cannot be opened.
     #[error(transparent)]
     Containers(#[from] OpenError),
-    /// The service ended.
     #[error(transparent)]
     Ended(#[from] Ended),
-    /// The service panicked.
     #[error("a service panicked")]
     Panicked(#[source] JoinError),
-    /// No service is left.
+    /// No service is running.
     #[error("every service has ended")]
     AllEnded,
-    /// There is no seed for ids.
+    /// The system provides no randomness for the seed of ids.
     #[error("the system gives no randomness")]
     Randomness(#[source] io::Error),
-    /// Where this program is, which starts shims, can't be found out.
+    /// The path of this program, which is needed to start shims, is unknown.
     #[error("can't find out where this program is")]
     Program(#[source] io::Error),
-    /// The keys for secrets can't be had.
+    /// The key file for secrets cannot be used.
     #[error(transparent)]
     Keys(#[from] secrets::FileError),
-    /// What is said of the cell can't be said.
+    /// The attributes of the cell are not valid.
     #[error(transparent)]
     Attributes(#[from] BadAttribute),
-    /// Metrics can't be served.
+    /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] metrics::server::BindError),
-    /// A name is none.
+    /// A name is not valid.
     #[error(transparent)]
     Name(#[from] BadName),
-    /// The benchmark can't be run to its end.
+    /// The benchmark could not be completed.
     #[error(transparent)]
     Bench(#[from] BenchError),
 }
 
-/// An error with its causes, in one line. A cause that its error quotes already is left out.
+/// Formats an error with its causes on one line. A cause that the message above it already ends with is
+/// omitted.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,9 @@
-//! A small web server for the examples and for `muster bench --rolling`: it answers with the instance that it is, and needs
-//! nothing but this program.
+//! Small web server for the examples and for `muster bench --rolling`. It answers with its instance, and
+//! needs only this program.
 //!
-//! It stops as a service should that somebody routes requests to: asked to end, it goes on answering for a moment, since a
-//! router learns of it a moment later, too; then it takes no more connections, answers those that it has, and ends.
+//! It stops as a service behind a router should. After SIGTERM it continues to answer for a moment, because
+//! the router learns of the stop later. It then accepts no more connections, answers the open ones, and
+//! exits.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -16,24 +17,25 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// How long a client may take to say what it wants, and to read the answer.
+/// Timeout of a whole connection, from the request to the end of the response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a request's head that are read.
+/// Maximum number of bytes read from the head of a request.
 const HEAD_BYTES: u64 = 16 * 1024;
-/// Connections at once; more wait.
+/// Maximum number of concurrent connections. Further ones wait in the accept queue.
 const CONNECTIONS: usize = 512;
-/// How long it goes on answering once it was asked to end, unless `DRAIN_MS` says otherwise.
+/// Default time for which the server continues to answer after SIGTERM.
 const DRAIN: Duration = Duration::from_millis(100);
-/// The variable that says how long it goes on.
+/// Environment variable that overrides the default drain time, in milliseconds.
 pub(crate) const DRAIN_MS: &str = "DRAIN_MS";
 
-/// Where it listens: as a container of a cell is told.
+/// Listen address, from the environment of a container.
 struct Place {
     address: String,
     port: u16,
 }
 
-/// Answers every request on `PORT`, until it is asked to end; or, to `check`, tells whether it does.
+/// Serves requests on `PORT` until SIGTERM. With `check`, sends one request to a running server instead and
+/// reports the result.
 pub(crate) fn run(check: bool) -> ExitCode {
     match Place::from_environment().and_then(|place| if check { look(&place) } else { serve(&place) }) {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,7 +58,7 @@ fn variable(name: &str, usual: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| usual.to_owned())
 }
 
-/// Asks the server, and fails unless it answers as it should.
+/// Sends a request to the server. Returns an error unless the response has status 200.
 fn look(place: &Place) -> io::Result<()> {
     let mut connection = TcpStream::connect((place.address.as_str(), place.port))?;
     connection.set_read_timeout(Some(PATIENCE))?;
@@ -90,10 +92,11 @@ fn serve(place: &Place) -> io::Result<()> {
     })
 }
 
-/// Answers until it is asked to end, and for a while longer. Whoever connected before that is over gets an answer.
+/// Serves until `asked` completes, and for `drain` longer. Every client that connects before the end gets an
+/// answer.
 async fn serve_until(listener: TcpListener, asked: impl Future<Output = ()>, drain: Duration, body: String) {
     let mut open = JoinSet::new();
-    // A client that goes away half-way is not a reason to end.
+    // A client that disconnects early does not stop the server.
     let serve = |open: &mut JoinSet<()>, connection: io::Result<tokio::net::TcpStream>| match connection {
         Ok(connection) => {
             let body = body.clone();
@@ -138,7 +141,7 @@ async fn answer(mut connection: tokio::net::TcpStream, body: &str) -> io::Result
     writer.shutdown().await
 }
 
-/// Writes a line. Whoever reads the log of an example may have gone.
+/// Writes a line. Errors are ignored because the log of an example may have no reader.
 fn say(to: &mut impl Write, line: &str) {
     drop(writeln!(to, "{line}"));
 }
@@ -172,7 +175,7 @@ mod tests {
 
         end.send(()).unwrap();
         assert!(ask(port).await.unwrap().ends_with("hello\n"), "a router doesn't know yet");
-        // Who connected in time is answered, however late it says what it wants.
+        // A client that connected in time gets an answer even if its request arrives late.
         let mut slow = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let ask_late = async {
             sleep(drain + Duration::from_millis(200)).await;

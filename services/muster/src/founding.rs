@@ -1,7 +1,8 @@
-//! `muster cluster found`: the one way in which a log on NATS gets its first entry.
+//! `muster cluster found`: the only way in which a log on NATS gets its first entry.
 //!
-//! A stream that is missing or empty may be a new one, or one that was lost. A program can't tell which, so no service
-//! founds a cluster. An operator does, once. Where the step runs unattended, a file apart from the log records it.
+//! A stream that is missing or empty may be new, or its log may have been lost. A program cannot distinguish
+//! these cases, so no service founds a cluster. An operator does, once. If the step runs unattended, a file
+//! apart from the log records it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,49 +31,49 @@ use crate::error::chain;
 use crate::home;
 use crate::serve::{Nats, identity, parse_replicas};
 
-/// Time for services to name their cluster.
+/// Maximum time to wait for services to name their cluster.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// Maximum wait for NATS servers that are starting.
+/// Maximum time to wait for NATS servers that are starting.
 const SERVERS: Duration = Duration::from_secs(30);
 /// Pause between two attempts to reach them.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Name of the operator in the founding entry: the key of a BBS's writer carries no name of a person.
+/// Name of the operator in the founding entry. The credentials of a BBS writer contain no personal name.
 const FOUNDER: &str = "founder";
 
-/// Next steps in every message about a missing log.
+/// Advice in every message about a missing log.
 pub(crate) const ADVICE: &str =
     "restore a backup with muster import, or found a new cluster with muster cluster found";
 
-/// Options of a founding.
+/// Options of `muster cluster found`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FoundArgs {
-    /// NATS servers that must hold every entry: 1, 3 or 5
+    /// NATS servers that must store each entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     replicas: usize,
     /// Shards of the log, 1 to 1024; `muster cluster shards` changes the number later
     #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
     shards: u16,
-    /// File that records the founding, stored apart from the log: succeeds if the cluster that it names is there, and refuses
-    /// to found another one if that is gone
+    /// File that records the founding, stored apart from the log: succeeds if the cluster that it names
+    /// exists, and refuses to found another one if that cluster is gone
     #[arg(long, value_name = "FILE", env = "MUSTER_FOUNDED")]
     mark: Option<PathBuf>,
 }
 
-/// A cluster that is founded.
+/// Result of a founding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Founded {
-    /// The cluster.
     pub(crate) cluster_id: ClusterId,
-    /// Position of its first entry.
+    /// Position of the founding entry.
     pub(crate) position: Position,
     /// `false` if the cluster existed before.
     pub(crate) new: bool,
 }
 
-/// Founds a cluster, unless there is one or was one.
+/// Founds a cluster, unless there is or was one.
 ///
 /// # Errors
-/// `Exists` if the stream holds a log, a service belongs to a cluster, or the mark names one that is gone.
+/// `Exists` if the stream holds a log, a service belongs to a cluster, or the mark names a cluster that is
+/// gone.
 pub(crate) async fn found(nats: &Nats, args: &FoundArgs) -> Result<Founded, Failure> {
     let mark = args.mark.as_deref();
     let marked = mark.map(read_mark).transpose()?.flatten();
@@ -110,7 +111,7 @@ pub(crate) async fn found(nats: &Nats, args: &FoundArgs) -> Result<Founded, Fail
     Ok(founded)
 }
 
-/// Decides what a founding comes to: the cluster that is there, `None` if one is to be founded.
+/// Decides on a founding. Returns the existing cluster, or `None` if a new one must be founded.
 fn decide(
     held: Option<ClusterId>,
     marked: Option<ClusterId>,
@@ -137,7 +138,7 @@ fn decide(
     }
 }
 
-/// Opens the journal, once servers that are starting answer. `None`: the stream does not exist.
+/// Opens the journal, and waits for servers that are starting. Returns `None` if the stream does not exist.
 async fn reach(
     connection: &bus::nats::Connection,
     settings: &StreamSettings,
@@ -158,7 +159,7 @@ async fn reach(
     }
 }
 
-/// The cluster of a log that is not empty.
+/// Returns the cluster of a log that is not empty.
 async fn cluster(journal: &Journal) -> Result<ClusterId, Failure> {
     known_cluster(journal).await?.ok_or_else(|| {
         exists(format!("the stream {STREAM} holds entries, but none that founds a cluster"))
@@ -166,13 +167,14 @@ async fn cluster(journal: &Journal) -> Result<ClusterId, Failure> {
     })
 }
 
-/// Asks all services which cluster they belong to. `None` if none belongs to one.
+/// Queries all services for their cluster. Returns `None` if no service belongs to one.
 async fn known(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
     let failed = |error: AskError| Failure::new(Exit::Failed, "Bus", chain(&error));
     let subject = BusSubject::FoundingKnown.to_string();
     let mut answers = bus.subscribe(&subject, None).await.map_err(|error| failed(error.into()))?;
     let asked = BusSubject::FoundingAsked.to_string();
-    // Services publish their answers: reps and auctioneers may not write into the inbox of a BBS's writer.
+    // Services publish their answers, because reps and auctioneers may not write to the inbox of a BBS
+    // writer.
     let silence = bus.ask(&asked, Bytes::new(), ANSWERS);
     let named = async {
         loop {

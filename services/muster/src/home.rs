@@ -1,5 +1,5 @@
-//! What names a rep's data folder: its own id, and the cluster that it belongs to. Containers of one must never be taken
-//! for another's.
+//! Identity of a rep's data folder: the id of the folder, and the cluster that it belongs to. They prevent
+//! containers of one cluster from being taken for those of another.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -16,48 +16,37 @@ use schemas::message::Answer;
 use schemas::names::{CellId, ClusterId, FolderId, Ids};
 use schemas::query::{ClusterRow, Filter, One};
 
-/// The file in a data folder that names its cluster.
+/// File in a data folder with the id of its cluster.
 const FILE: &str = "cluster";
-/// The file in a data folder that names the folder itself.
+/// File in a data folder with the id of the folder.
 const ID_FILE: &str = "rep-id";
-/// How long one answer is awaited, and the time before the next question.
+/// Timeout of a query, and the pause before the next one.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Why a data folder is not this rep's, or can't be used.
+/// Reason why a data folder cannot be used by this rep.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HomeError {
-    /// It can't be read or written.
+    /// The folder cannot be read or written.
     #[error("the data folder {} can't be used", path.display())]
-    Unusable {
-        /// The folder.
-        path: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// Its id is none.
+    Unusable { path: PathBuf, source: io::Error },
+    /// The file with the folder's id contains no valid id.
     #[error("the data folder {}: the file {ID_FILE} holds no id", path.display())]
-    NoId {
-        /// The folder.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: <FolderId as FromStr>::Err,
-    },
-    /// It belongs to another cluster.
+    NoId { path: PathBuf, source: <FolderId as FromStr>::Err },
+    /// The folder belongs to another cluster.
     #[error(
         "the data folder {} belongs to cluster {known}, and this is cluster {here}: choose another folder, or the NATS \
          server of that cluster",
         path.display()
     )]
     OtherCluster {
-        /// The folder.
         path: PathBuf,
-        /// Its cluster.
+        /// Cluster of the folder.
         known: String,
-        /// The cluster that answers.
+        /// Cluster of the BBS that answers.
         here: String,
     },
-    /// There is no seed for the folder's id.
+    /// The system provides no randomness for the folder's id.
     #[error("the system gives no randomness")]
     Randomness(#[source] io::Error),
 }
@@ -66,18 +55,19 @@ fn unusable(data: &Path) -> impl FnOnce(io::Error) -> HomeError {
     move |source| HomeError::Unusable { path: data.to_owned(), source }
 }
 
-/// Where snapshots of the past are cached, unless another folder is named: `$XDG_CACHE_HOME/muster`, else
-/// `~/.cache/muster`; none without a home.
+/// Returns the default cache folder for snapshots of the past: `$XDG_CACHE_HOME/muster`, else
+/// `~/.cache/muster`. `None` if neither variable is set, or if the path is not absolute.
 pub(crate) fn cache() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
     caches.is_absolute().then(|| caches.join("muster"))
 }
 
-/// Waits until a BBS tells which cluster this is. A new folder belongs to it from then on.
+/// Waits until a BBS reports its cluster, and checks that the folder belongs to it. A new folder is assigned
+/// to this cluster.
 ///
 /// # Errors
-/// The folder belongs to another cluster, or can't be used.
+/// The folder belongs to another cluster, or cannot be used.
 pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<ClusterId, HomeError> {
     let id = cluster(bus, cell).await;
     let here = id.to_string();
@@ -88,13 +78,13 @@ pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<Clust
     Err(HomeError::OtherCluster { path: data.to_owned(), known, here })
 }
 
-/// The cluster that a folder names; `None` if it names none yet.
+/// Returns the cluster of a folder. `None` if the folder has not been assigned to one.
 pub(crate) fn cluster_of(data: &Path) -> Option<ClusterId> {
     let text = fs::read_to_string(data.join(FILE)).ok()?;
     text.trim().parse().ok().map(ClusterId)
 }
 
-/// The cluster that a folder names; `id`, from now on, if it names none.
+/// Returns the cluster of a folder. A folder without a cluster is assigned to `id`.
 fn known(data: &Path, id: &str) -> io::Result<String> {
     let path = data.join(FILE);
     match fs::read_to_string(&path) {
@@ -107,10 +97,10 @@ fn known(data: &Path, id: &str) -> io::Result<String> {
     }
 }
 
-/// The id of a data folder: made with it, and its own for ever.
+/// Returns the id of a data folder. The id is created once and never changes.
 ///
 /// # Errors
-/// The folder can't be used.
+/// The folder cannot be used.
 pub(crate) fn folder_id(data: &Path) -> Result<FolderId, HomeError> {
     let path = data.join(ID_FILE);
     match fs::read_to_string(&path) {
@@ -124,19 +114,19 @@ pub(crate) fn folder_id(data: &Path) -> Result<FolderId, HomeError> {
     }
 }
 
-/// An id for a new folder.
+/// Creates an id for a new folder.
 ///
 /// # Errors
-/// The system has no randomness.
+/// The system provides no randomness.
 pub(crate) fn new_folder_id() -> Result<FolderId, HomeError> {
     let seed = clock::seed().map_err(HomeError::Randomness)?;
     Ok(FolderId(Ids::new(seed).next(clock::now())))
 }
 
-/// Writes a file of one line, whole or not at all.
+/// Writes a file with one line atomically, and creates its folder if necessary.
 ///
 /// # Errors
-/// The folder can't be used.
+/// The folder cannot be used.
 pub(crate) fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(data)?;
     let draft = data.join(format!("{name}.new"));
@@ -147,7 +137,7 @@ pub(crate) fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
     fs::File::open(data)?.sync_all()
 }
 
-/// The cluster, as a BBS that answers has it. `None`: none answers.
+/// Queries the state of the cluster from a BBS. Returns `None` if no BBS answers.
 pub(crate) async fn shown(bus: &Bus, cell: &CellId) -> Option<One<ClusterRow>> {
     let subject = Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow);
     let question = codec::encode(Form::Json, &Filter::default());
@@ -158,7 +148,7 @@ pub(crate) async fn shown(bus: &Bus, cell: &CellId) -> Option<One<ClusterRow>> {
     }
 }
 
-/// Asks until somebody knows.
+/// Queries the cluster until a BBS answers.
 async fn cluster(bus: &Bus, cell: &CellId) -> ClusterId {
     let mut told = false;
     loop {

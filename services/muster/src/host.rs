@@ -1,4 +1,4 @@
-//! What this host has.
+//! Resources and attributes of this host.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use schemas::resources::Resources;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Memory of the host and free disk of the folder, or of the nearest folder above that exists; 0 where it can't be
-/// seen.
+/// Returns the memory of the host, and the free disk space of the folder or its nearest existing parent. A
+/// value that cannot be determined is 0.
 pub(crate) fn resources(data: &Path) -> Resources {
     let folder = data.ancestors().find(|folder| folder.is_dir());
     let disk = folder.and_then(|folder| rustix::fs::statvfs(folder).ok());
@@ -26,7 +26,7 @@ pub(crate) fn resources(data: &Path) -> Resources {
     }
 }
 
-/// This program, as operators look for it.
+/// Returns the host, process id and version of this program, for operators.
 pub(crate) fn program() -> Program {
     Program {
         host: line_of("/proc/sys/kernel/hostname"),
@@ -35,16 +35,16 @@ pub(crate) fn program() -> Program {
     }
 }
 
-/// This program with its version, as it signs what it writes.
+/// Returns the name and version of this program, as written to exports.
 pub(crate) fn version() -> String {
     format!("muster {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What is said of the cells of this host: its fingerprint, what an operator gives, which wins, and how containers are kept
-/// apart, which no operator can say.
+/// Returns the attributes of the cells on this host: its fingerprint, the attributes set by an operator, and
+/// the isolation. The operator's attributes override the fingerprint, but not the isolation.
 ///
 /// # Errors
-/// What the operator gives is too much, or may not be given.
+/// The operator's attributes exceed a limit, or one of them is reserved.
 pub(crate) fn attributes(
     given: BTreeMap<AttributeName, String>,
     isolation: Isolation,
@@ -58,7 +58,7 @@ pub(crate) fn attributes(
     Attributes::new(all)
 }
 
-/// What this host is, as far as it can be seen: taken once, for a rep says the same as long as it runs.
+/// Returns the attributes that can be detected on this host. A rep detects them once, at its start.
 fn fingerprint() -> BTreeMap<AttributeName, String> {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_kib(&text));
@@ -80,19 +80,19 @@ fn fingerprint() -> BTreeMap<AttributeName, String> {
     found.into_iter().filter_map(known).collect()
 }
 
-/// The first line of a file of the kernel; empty if it can't be read.
+/// Returns the first line of a kernel file. Empty if it cannot be read.
 fn line_of(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// A value of `/etc/os-release`, which may stand in quotes.
+/// Returns a value from `/etc/os-release` without its quotes.
 fn of_release(text: &str, name: &str) -> Option<String> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
-/// How many ports a range has.
+/// Returns the number of ports in a range.
 pub(crate) fn ports(range: &std::ops::RangeInclusive<u16>) -> u32 {
     u32::from(range.end().saturating_sub(*range.start())) + 1
 }
@@ -102,7 +102,8 @@ fn total_kib(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// A container needs a file of its rep each, and the usual soft limit of 1,024 is soon reached.
+/// Raises the soft limit on open files to the hard limit. Each container needs an open file of its rep, and
+/// the default limit is 1,024.
 pub(crate) fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,19 +1,21 @@
-//! HTTP to where the operator said: who collects traces, where services serve their metrics.
+//! HTTP clients for addresses that the operator configured: trace collectors and metrics endpoints of
+//! services.
 
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Error};
 
-/// What makes a client whose calls may take `timeout` in all.
+/// Returns a builder of clients whose calls take at most `timeout`.
 pub(crate) fn builder(timeout: Duration) -> ClientBuilder {
     outbound::builder().timeout(timeout)
 }
 
-/// A client whose calls may take `timeout` in all. It follows no redirects: what is sent goes where somebody said, or nowhere.
+/// Creates a client whose calls take at most `timeout`. It follows no redirects, so data is sent to the
+/// configured address only.
 ///
 /// # Errors
-/// The certificates of the system can't be used.
+/// The certificates of the system cannot be used.
 pub(crate) fn client(timeout: Duration) -> Result<Client, Error> {
     builder(timeout).redirect(Policy::none()).build()
 }

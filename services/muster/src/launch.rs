@@ -1,4 +1,4 @@
-//! Starting services: `muster dev`, `bbs`, `auctioneer`, `projector`, `rep` and `bench`.
+//! Start of services: `muster dev`, `bbs`, `auctioneer`, `projector`, `rep` and `bench`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, ProjectorArgs, RepArgs};
 use crate::supervised::Supervised;
 use crate::wire::rep::End;
 
-/// What can be started.
+/// Commands that start services.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Service {
-    /// Run a whole cluster here, with nothing else to install
+    /// Run a whole cluster here, without other software
     Dev(DevArgs),
-    /// Run a BBS: it decides, and writes the log
+    /// Run a BBS, which decides and writes the log
     Bbs(BbsArgs),
-    /// Run an auctioneer: it places work on cells
+    /// Run an auctioneer, which places work on cells
     Auctioneer(AuctioneerArgs),
-    /// Run a rep: it runs the containers of a cell
+    /// Run a rep, which runs the containers of a cell
     Rep(RepArgs),
-    /// Run a projector: it keeps tables of everything that happens in a database
+    /// Run a projector, which keeps tables of all events in a database
     Projector(ProjectorArgs),
-    /// Measure the whole system, with containers in memory or, of an update, with real ones
+    /// Measure the whole system, with containers in memory or, for updates, with real ones
     Bench(BenchArgs),
 }
 
-/// Runs a service until it is told to stop.
+/// Runs a service until it is stopped.
 pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
     let (stopped, evacuated) = match &service {
         Service::Rep(args) => (args.stopped_status, args.evacuated_status),
@@ -60,7 +60,7 @@ pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
     }
 }
 
-/// Writes the reason for which a service ends as a line of its log, where that is JSON. Returns `false` if it is not.
+/// Logs the reason for which a service exits, if the log format is JSON. Returns `false` for other formats.
 fn logged_as_json(failure: &Failure, global: &Global) -> bool {
     let is_json = matches!(global.log_format, LogFormat::Json) && tracing::enabled!(tracing::Level::ERROR);
     if is_json {
@@ -124,7 +124,7 @@ impl From<ServiceError> for Failure {
 
 async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     let hangup = match service {
-        // Its containers must not outlive it, however it ends.
+        // The containers must not outlive the cluster, even if its terminal closes.
         Service::Dev(_) => Hangup::Ends,
         Service::Bench(_)
         | Service::Bbs(_)
@@ -135,7 +135,7 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     let stop = stop::on_signal(hangup)
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
     let supervised = match service {
-        // It has several services, of which none is the program.
+        // These commands run several services, none of which represents the whole program.
         Service::Dev(_) | Service::Bench(_) => None,
         Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) | Service::Projector(_) => {
             Supervised::of_environment(stop.clone())
@@ -203,7 +203,7 @@ async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Resul
     Box::pin(dev::run(args, data, global.socket.clone(), Output::new(global), stop)).await
 }
 
-/// The NATS servers that were named.
+/// Returns the NATS servers and credentials from the options. `None` if no server is named.
 pub(crate) fn nats(global: &Global) -> Option<Nats> {
     let urls = global.nats.as_ref()?;
     let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
@@ -211,7 +211,7 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     Some(Nats { urls, login, tls: global.tls.of_nats(), refused: Arc::default() })
 }
 
-/// The NATS servers that a service needs, when one of them is there. None: it was told to stop first.
+/// Returns the NATS servers once one of them can be reached. `None` if the service was stopped first.
 async fn server(global: &Global, stop: &CancellationToken) -> Result<Option<Nats>, ServiceError> {
     let nats = nats(global).ok_or(ServiceError::NoServer)?;
     Ok(nats.wait_for_server(stop).await?.then_some(nats))

@@ -1,4 +1,5 @@
-//! A whole cluster in this process: a BBS, an auctioneer and cells, on a journal and a bus that are given.
+//! A whole cluster in this process: a BBS, an auctioneer and cells, on a journal and bus that the caller
+//! passes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,21 +35,22 @@ use crate::wire::watching::rep::RepWatch;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host, transfers};
 
-/// How often a container of a local cluster is looked at until it is healthy: somebody waits for it, and there are few.
+/// Interval of health checks until a container of a local cluster is healthy. It is short because a user is
+/// waiting and there are few containers.
 const PROBE: Duration = Duration::from_millis(100);
 
-/// What runs containers on the cells.
+/// Kind of containers on the cells.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// Real processes, in a folder for each cell below this one, and whether they are isolated.
+    /// Real processes, in a folder for each cell below this one, with their isolation.
     Process(PathBuf, Isolate),
-    /// In memory, as their recipes say.
+    /// Simulated containers in memory, which behave as their recipes specify.
     Scripted,
 }
 
-/// The bus as each role has it: answers to its questions come to its own inbox.
+/// Source of bus connections for the roles. The replies to each role arrive at its own inbox.
 pub(crate) trait Roles {
-    /// The bus for somebody whose answers come to this inbox.
+    /// Returns a bus connection whose replies arrive at this inbox.
     fn bus(&self, inbox: &Inbox) -> Result<Bus, BusError>;
 }
 
@@ -58,41 +60,38 @@ impl Roles for bus::InProcess {
     }
 }
 
-/// What a local cluster has of its own, beside its journal and its bus.
+/// Settings of a local cluster, in addition to its journal and bus.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// What seals and opens secrets.
+    /// Keys that seal and open secrets.
     pub(crate) keys: Keys,
-    /// Where snapshots of the past are cached; none: nobody can ask about the past.
+    /// Cache for snapshots of the past. `None` disables queries about the past.
     pub(crate) cache: Option<Cache>,
-    /// Who watches its services.
+    /// Metrics and monitoring of the services.
     pub(crate) watching: Watching,
-    /// Where spans of what is decided are sent, if anywhere.
+    /// Collector for the spans of decisions, if there is one.
     pub(crate) traces: Option<Collector>,
-    /// Number of shards of a cluster that is founded. `None`: the default.
+    /// Number of shards of a newly founded cluster. `None` selects the default.
     pub(crate) shards: Option<u16>,
 }
 
-/// A running cluster.
+/// Running local cluster.
 pub(crate) struct Local {
     services: JoinSet<Result<(), Ended>>,
     stop: CancellationToken,
     reps: CancellationToken,
-    /// What seals and opens secrets.
+    /// Keys that seal and open secrets.
     keys: Keys,
     watching: Watching,
-    /// The containers of each cell.
     pub(crate) cells: Vec<Cell>,
 }
 
-/// A cell of a running cluster.
+/// Cell of a running cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
-    /// Its name.
     pub(crate) id: CellId,
-    /// What runs its containers.
     pub(crate) containers: Containers,
-    /// Ends its rep, and nothing else.
+    /// Token that stops the rep of this cell only.
     pub(crate) stop: CancellationToken,
 }
 
@@ -100,7 +99,7 @@ impl Local {
     /// Starts a BBS and an auctioneer.
     ///
     /// # Errors
-    /// Why the bus can't be had.
+    /// A service cannot be created.
     pub(crate) fn start(
         journal: &Journal,
         bbs_bus: Bus,
@@ -120,10 +119,10 @@ impl Local {
         Ok(local)
     }
 
-    /// Starts a BBS that shows what the journal holds, and nothing else: nothing is decided, placed or run.
+    /// Starts a BBS that answers queries from the journal. Nothing is decided, placed or run.
     ///
     /// # Errors
-    /// There is no randomness for its name.
+    /// The system provides no randomness for the name of the BBS.
     pub(crate) fn show(journal: &Journal, bus: Bus, own: Own) -> Result<Self, ServiceError> {
         Self::of_bbs(journal, bus, ::bbs::presence::Settings::default(), false, own)
     }
@@ -142,7 +141,7 @@ impl Local {
         let (id, seed) = identity("bbs")?;
         let settings = ::bbs::Settings {
             id,
-            // Its journal and its cells live and end together, so an empty journal is a new cluster.
+            // The journal and the cells have the same lifetime, so an empty journal is a new cluster.
             founds: may_lead.then_some(shards.unwrap_or(DEFAULT_SHARDS)),
             presence,
             durability: journal.durability().to_string(),
@@ -153,7 +152,7 @@ impl Local {
             may_lead,
         };
         let lines = bbs::Lines { traces, ..bbs::Lines::within(journal.clone(), bus, cache) };
-        // Whoever is on this host may be called: all of the cluster is, and whoever desires something of it.
+        // Callbacks to this host are allowed, because the whole cluster and its clients are on it.
         let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;
         let watched = (lines.bus.clone(), journal.clone());
         let watch = BbsWatch::begin(&watching, watched, Arc::default(), stop.clone());
@@ -164,7 +163,7 @@ impl Local {
     /// Adds a cell.
     ///
     /// # Errors
-    /// Why its containers can't be run.
+    /// The containers of the cell cannot be opened.
     pub(crate) async fn add_cell(
         &mut self,
         id: CellId,
@@ -186,7 +185,7 @@ impl Local {
                 settings.unhealthy_monitoring_interval = PROBE;
                 settings.keys = self.keys.clone();
                 settings.isolate = *isolate;
-                // The folder of the cluster, with its keys and its socket.
+                // Hides the folder of the cluster, which contains its keys and its socket.
                 settings.masked = folder.parent().map(Path::to_owned).into_iter().collect();
                 settings.artifacts.judge = transfers::judge(transfers::Reach::AlsoThisHost);
                 Containers::process(settings, inputs.clone()).await?
@@ -213,7 +212,7 @@ impl Local {
         Ok(())
     }
 
-    /// Waits until a service ends, which it does only when something is wrong.
+    /// Waits until a service fails, and returns the reason.
     pub(crate) async fn failed(&mut self) -> ServiceError {
         loop {
             match self.services.join_next().await {
@@ -225,8 +224,8 @@ impl Local {
         }
     }
 
-    /// Ends the cluster and every container in it. The reps end first, so that what is desired stays desired and no
-    /// end of a container counts as a crash.
+    /// Stops the cluster and all its containers. The reps stop first, so that desired work stays desired and
+    /// no container's end counts as a crash.
     pub(crate) async fn end(mut self) {
         self.reps.cancel();
         let ends: Vec<_> = self
@@ -251,10 +250,10 @@ impl Local {
     }
 }
 
-/// Ends what an earlier run left in a folder, when it was killed and nobody ended its containers.
+/// Stops the containers that an earlier run left in a folder because it was killed.
 ///
 /// # Errors
-/// Why a cell's folder can't be opened.
+/// The folder of a cell cannot be opened.
 pub(crate) async fn end_leftovers(folder: &Path) -> Result<(), ServiceError> {
     let Ok(cells) = std::fs::read_dir(folder) else { return Ok(()) };
     for cell in cells.flatten() {

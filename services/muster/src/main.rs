@@ -1,6 +1,6 @@
-//! The one binary.
+//! The `muster` binary.
 //!
-//! Whatever it is started as, it does one thing: be a container's shim, be a service, or ask a running cluster.
+//! Each process has one role: the shim of a container, a service, or a client of a running cluster.
 
 mod archive;
 mod bench;
@@ -31,11 +31,12 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Messages are short-lived and made on one thread to be dropped on another: that costs a fifth less with it.
+/// Messages are short-lived, and are often allocated on one thread and dropped on another. This allocator
+/// makes that about a fifth cheaper.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs long-running processes and tasks on a fleet of cells, and keeps every change on one ordered log
+/// Run long-running processes and tasks on a fleet of cells, and record every change in one ordered log
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, arg_required_else_help = true, after_help = cli::failure::exits())]
 struct Muster {
@@ -45,7 +46,7 @@ struct Muster {
     command: Command,
 }
 
-/// What the program can be.
+/// Commands of the program.
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
@@ -56,7 +57,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // There is a shim for each container, and it lives as long: nothing of the rest is set up for it.
+    // Each container has a shim that runs as long as the container, so nothing else is initialised for it.
     let arguments: Vec<_> = std::env::args_os().skip(1).take(3).collect();
     match arguments.iter().map(|argument| argument.as_os_str()).collect::<Vec<&OsStr>>()[..] {
         [verb, folder] if verb == "shim" => return executor::shim::run(Path::new(folder), None),
@@ -78,9 +79,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is wrong with the command line, or the help that it asks for.
+/// Prints a command line error, or the requested help.
 fn refused(error: &clap::Error) -> ExitCode {
-    // A terminal that is gone needs no message.
+    // The message cannot be printed if the terminal is gone.
     drop(error.print());
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let is_exec =
@@ -92,15 +93,15 @@ fn refused(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Reads the command line, over what the environment and a configuration file give.
+/// Parses the command line, with the environment and the configuration file as defaults.
 fn parse() -> Result<Muster, clap::Error> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let file = config::file(&arguments, std::env::var_os("MUSTER_CONFIG"));
     read(arguments, file.as_deref())
 }
 
-/// The same, of a command line and a configuration file that are given. The general options are hidden in the help of
-/// commands until somebody asks for all.
+/// Parses a given command line and configuration file. Global options are hidden in the help of commands
+/// unless `--help-all` is given.
 fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
     let mut command = config::with_environment(Muster::command());
     if let Some(path) = file {
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Every option that takes a value, of every command, with a value that it takes.
+    /// Collects all options with a value, of all commands, with their ids.
     fn options(command: &clap::Command, path: &str, found: &mut Vec<[String; 3]>) {
         for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
             if let Some(name) = arg.get_long().filter(|name| *name != "config") {
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What an option takes: two values that differ.
+    /// Returns two different valid values of an option.
     fn values(name: &str) -> [&'static str; 2] {
         match name {
             "output" => ["json", "jsonl"],
@@ -199,8 +200,8 @@ mod tests {
         assert!(found.len() > 30, "{found:?}");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("muster.toml");
-        // A simulation needs a story or a seed, and a decision a change or a command with its file: no file with options can be
-        // the one of both.
+        // These commands require exactly one of several options. A configuration file that sets one would
+        // conflict with a command line that sets another.
         let asks_one_of_two = |path: &str| ["simulate", "decide"].contains(&path);
         for [path, name, id] in found.into_iter().filter(|[path, ..]| !asks_one_of_two(path)) {
             let [low, high] = values(&name);
@@ -224,7 +225,7 @@ mod tests {
         }
     }
 
-    /// The same command line without anything that must be given.
+    /// Returns the command without required arguments.
     fn unrequired(command: clap::Command) -> clap::Command {
         let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
         let command = command.mut_args(|arg| arg.required(false));
@@ -430,7 +431,7 @@ mod tests {
         }
     }
 
-    /// Every command of the command line that asks a cluster, as `lrp list`.
+    /// Returns all commands that contact a cluster, such as `lrp list`.
     fn commands_to_a_cluster() -> std::collections::BTreeSet<String> {
         let whole = Muster::command();
         let own = cli::Command::augment_subcommands(clap::Command::new("muster"));
@@ -446,7 +447,7 @@ mod tests {
         found
     }
 
-    /// What a domain that is named does to each command.
+    /// Effect of `--domain` on each command.
     const DOMAIN_USES: &[(&str, cli::DomainUse)] = &[
         ("lrp desire f", Fills),
         ("lrp apply f", Fills),

@@ -1,4 +1,4 @@
-//! `muster bbs`, `muster auctioneer`, `muster rep`: one service each, on NATS.
+//! `muster bbs`, `muster auctioneer`, `muster projector` and `muster rep`: each runs one service on NATS.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -44,37 +44,39 @@ use crate::wire::watching::rep::RepWatch;
 use crate::wire::{auctioneer, bbs};
 use crate::{founding, home, host};
 
-/// Where the NATS servers are, and who we say that we are.
+/// NATS servers, and the credentials for them.
 #[derive(Clone, Debug)]
 pub(crate) struct Nats {
     pub(crate) urls: Vec<String>,
     pub(crate) login: Login,
     pub(crate) tls: Tls,
-    /// Counts how often the server refuses something for want of permission, whichever connection it is.
+    /// Number of permission violations on all connections.
     pub(crate) refused: Arc<AtomicU64>,
 }
 
-/// A BBS decides: it takes commands and writes the log. Start as many as you like; one leads.
+/// Run a BBS, which takes commands and writes the log. Start any number of them; one leads
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BbsArgs {
-    /// NATS servers that must hold every entry: 1, 3 or 5
+    /// NATS servers that must store each entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     pub(crate) replicas: usize,
     /// Monitoring addresses of the NATS servers, separated by commas: used to check that they sync every write
     #[arg(long, value_delimiter = ',', value_name = "URL", env = "MUSTER_NATS_MONITORING")]
     pub(crate) monitoring: Vec<String>,
-    /// Seconds for which the silence of most cells at once is taken for a network fault
+    /// Seconds for which the simultaneous silence of most cells counts as a network fault
     #[arg(long, default_value_t = 60, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
     pub(crate) mass_loss_wait: u64,
-    /// Ended containers that queries show of each index of a process that doesn't say it, the newest
+    /// Number of newest ended containers per index that queries show, for processes without a setting of
+    /// their own
     #[arg(long, default_value_t = HISTORY_SHOWN, value_parser = number(0..=HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
     pub(crate) history_limit: u32,
-    /// Credentials by which it appends to the journal, where that is another user than the one that takes commands [default: --creds]
+    /// Credentials for appends to the journal, if the user differs from the one that takes commands [default:
+    /// --creds]
     #[arg(long, value_name = "FILE", env = "MUSTER_NATS_WRITER_CREDS")]
     pub(crate) writer_creds: Option<PathBuf>,
-    /// Where completion callbacks may go: HOST, *.HOST, an address, a network as 10.0.0.0/8, or * for every public address, behind
-    /// http:// or https:// if only so; may be given again. What is not public is called only if a network or an address
-    /// names it [default: *]
+    /// Allowed targets of completion callbacks: HOST, *.HOST, an address, a network such as 10.0.0.0/8, or *
+    /// for every public address, with a prefix http:// or https:// to allow only that scheme; may be
+    /// repeated. An address that is not public is allowed only by an address or a network [default: *]
     #[arg(long, value_name = "WHERE", value_delimiter = ',', env = "MUSTER_CALLBACK_ALLOW")]
     pub(crate) callback_allow: Vec<Rule>,
     #[command(flatten)]
@@ -87,7 +89,7 @@ pub(crate) struct BbsArgs {
     pub(crate) traces: TracesArgs,
 }
 
-/// Where snapshots of what the log said are cached.
+/// Options of the cache for snapshots of the log's past states.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CacheArgs {
     #[arg(
@@ -97,23 +99,23 @@ pub(crate) struct CacheArgs {
         env = "MUSTER_CACHE"
     )]
     pub(crate) cache: Option<PathBuf>,
-    /// Entries of the log between two such snapshots; more where the log is long
+    /// Log entries between two such snapshots; more if the log is long
     #[arg(long, default_value_t = past::limits::SPACING, value_parser = number(1..=u64::MAX), allow_negative_numbers = true, value_name = "ENTRIES", env = "MUSTER_SNAPSHOT_EVERY")]
     pub(crate) snapshot_every: u64,
 }
 
 impl CacheArgs {
-    /// The cache; none: there is no folder for one.
+    /// Returns the cache, or `None` if there is no folder for one.
     fn open(&self) -> Option<Cache> {
         let folder = self.cache.clone().or_else(home::cache)?;
         Some(Cache { folder, every: self.snapshot_every })
     }
 }
 
-/// What seals and opens secrets.
+/// Option for the keys of secrets.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeysArgs {
-    /// File of keys for secrets, which muster secrets makes [default: none, and specs with secrets are refused]
+    /// Key file for secrets, created by muster secrets [default: none, and specs with secrets are refused]
     #[arg(long = "secrets", value_name = "FILE", env = "MUSTER_SECRETS")]
     file: Option<PathBuf>,
 }
@@ -124,10 +126,10 @@ impl KeysArgs {
     }
 }
 
-/// An auctioneer places work on cells. Start as many as you like; one leads.
+/// Run an auctioneer, which places work on cells. Start any number of them; one leads
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AuctioneerArgs {
-    /// NATS servers that must hold every entry: 1, 3 or 5
+    /// NATS servers that must store each entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     pub(crate) replicas: usize,
     #[command(flatten)]
@@ -136,58 +138,62 @@ pub(crate) struct AuctioneerArgs {
     pub(crate) metrics: MetricsArgs,
 }
 
-/// A rep runs the containers of a cell.
+/// Run a rep, which runs the containers of a cell
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RepArgs {
-    /// The cell's name, one of its own
+    /// Unique name of the cell
     #[arg(long, value_name = "ID", env = "MUSTER_CELL")]
     pub(crate) cell: CellId,
-    /// The availability zone that it is in
+    /// Availability zone of the cell
     #[arg(long, value_name = "ZONE", env = "MUSTER_ZONE")]
     pub(crate) zone: Zone,
-    /// Stack that it offers: definitions that name another are not placed here
+    /// Stack of the cell: definitions that name another stack are not placed here
     #[arg(long, default_value = "linux", env = "MUSTER_STACK")]
     pub(crate) stack: Stack,
-    /// A tag that work must ask for to be placed here; may be given again
+    /// Placement tag, which work must name to be placed here; may be repeated
     #[arg(long = "tag", value_name = "TAG", env = "MUSTER_TAGS", value_delimiter = ',')]
     pub(crate) tags: Vec<PlacementTag>,
-    /// What else is true of it, for definitions to ask for, as rack=r1; may be given again, and wins over what the rep finds
+    /// Attribute of the cell, for placement constraints, such as rack=r1; may be repeated, and overrides
+    /// attributes that the rep detects
     #[arg(long = "attribute", value_name = "NAME=VALUE", env = "MUSTER_ATTRIBUTES", value_parser = parse_attributes)]
     pub(crate) attributes: Vec<GivenAttributes>,
-    /// Memory that it gives to containers, in MiB [default: the host's]
+    /// Memory for containers, in MiB [default: the host's memory]
     #[arg(long, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_MEMORY_MB")]
     pub(crate) memory_mb: Option<u64>,
-    /// Disk that it gives to containers, in MiB [default: the free disk of its data folder]
+    /// Disk for containers, in MiB [default: the free disk of the data folder]
     #[arg(long, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_DISK_MB")]
     pub(crate) disk_mb: Option<u64>,
-    /// Containers that it takes at once, at the most
+    /// Maximum number of containers
     #[arg(long, default_value_t = 250, value_parser = number(0..=u32::MAX), allow_negative_numbers = true, env = "MUSTER_CONTAINERS")]
     pub(crate) containers: u32,
-    /// The address by which others reach this host
+    /// Address of this host for other hosts
     #[arg(long, default_value = "127.0.0.1", env = "MUSTER_ADDRESS")]
     pub(crate) address: String,
-    /// Host ports that containers may get, as 20000-29999
+    /// Host ports for containers, such as 20000-29999
     #[arg(long, value_parser = parse_ports, default_value = "20000-29999", value_name = "FROM-TO", env = "MUSTER_PORTS")]
     pub(crate) ports: std::ops::RangeInclusive<u16>,
-    /// Whether containers are kept apart from the host and each other: as far as the host allows (full), or not at all (none)
+    /// Isolation of containers from the host and each other: as much as the host allows (full), or none
     #[arg(long, value_enum, default_value_t = IsolationArg::Full, env = "MUSTER_ISOLATION")]
     pub(crate) isolation: IsolationArg,
-    /// The file system of containers that ask for none: oci:FOLDER, oci:FOLDER:TAG or the path of a folder [default: what programs need of the host's]
+    /// File system of containers whose definition names none: oci:FOLDER, oci:FOLDER:TAG or the path of a
+    /// folder [default: the parts of the host's file system that programs need]
     #[arg(long, value_name = "ROOT", default_value = "", hide_default_value = true, env = "MUSTER_ROOT_FS")]
     pub(crate) root_fs: String,
-    /// Folder below which definitions may name file systems as oci:FOLDER or a path; may be given again [default: none]
+    /// Folder of file systems that definitions may name as oci:FOLDER or a path; may be repeated [default:
+    /// none]
     #[arg(long, value_name = "DIR", value_delimiter = ',', env = "MUSTER_IMAGES")]
     pub(crate) images: Vec<PathBuf>,
-    /// The first id of the host that users of containers have, where the rep is root: each container has 65536 for itself
+    /// First host user id for containers, if the rep is root: each container gets 65536 ids
     #[arg(long, default_value_t = executor::process::FIRST_ID, value_parser = number(100_000..=LAST_FIRST_ID), allow_negative_numbers = true, value_name = "ID", env = "MUSTER_FIRST_ID")]
     pub(crate) first_id: u32,
-    /// Seconds that an evacuation may take
+    /// Maximum duration of an evacuation, in seconds
     #[arg(long, default_value_t = 600, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
     pub(crate) evacuation_timeout: u64,
-    /// How the program ends when its cell is evacuated: 0 where whatever starts it again does so only after a failure
+    /// Exit status after the cell is evacuated: 0 for a supervisor that restarts the rep only after a failure
     #[arg(long, default_value_t = Exit::Evacuated as u8, value_name = "STATUS", env = "MUSTER_EVACUATED_STATUS")]
     pub(crate) evacuated_status: u8,
-    /// Exit status when the rep is stopped by a signal, for a supervisor that restarts only what failed: Docker's on-failure
+    /// Exit status after a signal stops the rep, for a supervisor that restarts only what failed, such as
+    /// Docker's on-failure
     #[arg(long, default_value_t = Exit::Done as u8, value_name = "STATUS", env = "MUSTER_STOPPED_STATUS")]
     pub(crate) stopped_status: u8,
     #[command(flatten)]
@@ -198,17 +204,17 @@ pub(crate) struct RepArgs {
     pub(crate) metrics: MetricsArgs,
 }
 
-/// What isolation is asked for.
+/// Requested isolation of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IsolationArg {
-    /// As much as the host gives.
+    /// Full isolation, as far as the host supports it
     Full,
-    /// None.
+    /// No isolation
     None,
 }
 
 impl IsolationArg {
-    /// What the executor is told.
+    /// Returns the corresponding setting of the executor.
     pub(crate) const fn isolate(self, first_id: u32) -> Isolate {
         match self {
             Self::Full => Isolate::WhereItCan { first_id },
@@ -217,17 +223,17 @@ impl IsolationArg {
     }
 }
 
-/// The last id that a range of them may begin with: ids are less than 2^31 - 1 nearly everywhere.
+/// Maximum first id of a range: user ids are below 2^31 - 1 on nearly all systems.
 const LAST_FIRST_ID: u32 = i32::MAX as u32 - executor::process::IDS;
 
-/// The longest time in seconds that an option takes: ten years.
+/// Maximum value of options in seconds: ten years.
 const SECONDS: u64 = 10 * 365 * 86_400;
 
-/// What one `--attribute` gives.
+/// Attributes from one `--attribute` option.
 pub(crate) type GivenAttributes = Vec<(AttributeName, String)>;
 
-/// Reads `rack=r1`, and `rack=r1,class=a` as a variable or a file gives several. A piece without `=` goes on with the value
-/// before it, which may be a list.
+/// Parses `rack=r1`, or several attributes such as `rack=r1,class=a` from a variable or a configuration file.
+/// A part without `=` belongs to the previous value, which may be a list.
 pub(crate) fn parse_attributes(text: &str) -> Result<GivenAttributes, Invalid> {
     let wrong = || Invalid::new("attribute", text, "NAME=VALUE, as rack=r1");
     let mut given = GivenAttributes::new();
@@ -257,11 +263,12 @@ fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, Invalid> {
 }
 
 impl Nats {
-    /// Waits until a server lets this program in: services and server may be started in any order. False: it was told to
-    /// stop first.
+    /// Waits until a server accepts a connection, because services and servers may be started in any order.
+    /// Returns `false` if the service was stopped first.
     ///
     /// # Errors
-    /// The server refuses it, or its addresses or files are wrong: waiting doesn't mend that.
+    /// The server rejects the login, or an address or file is not valid. Waiting would not resolve these
+    /// errors.
     pub(crate) async fn wait_for_server(&self, stop: &CancellationToken) -> Result<bool, ServiceError> {
         let mut told = false;
         loop {
@@ -284,14 +291,14 @@ impl Nats {
         }
     }
 
-    /// The same servers, where these credentials say who we are, if there are any.
+    /// Returns the same servers with other credentials, if any are given.
     fn logged_in_by(&self, credentials: Option<&Path>) -> Self {
         let login =
             credentials.map_or_else(|| self.login.clone(), |file| Login::Credentials(file.to_owned()));
         Self { login, ..self.clone() }
     }
 
-    /// The files that hold what this program proves by who it is.
+    /// Returns the files with the secrets that prove the identity of this program.
     fn key_files(&self) -> impl Iterator<Item = PathBuf> {
         let login = match &self.login {
             Login::Anonymous => None,
@@ -308,7 +315,7 @@ impl Nats {
         settings
     }
 
-    /// A connection for somebody whose questions are answered to this inbox.
+    /// Opens a connection whose replies arrive at this inbox.
     pub(crate) async fn connect(
         &self,
         name: &str,
@@ -317,23 +324,23 @@ impl Nats {
         Ok(self.settings(name, &inbox.to_string()).connect().await?)
     }
 
-    /// A connection for a diagnosis: it reports why there is none, and tries what it may do.
+    /// Opens a connection for diagnosis. It reports the reason of a failure, and may try permissions.
     ///
     /// # Errors
-    /// There is none.
+    /// The connection cannot be made.
     pub(crate) async fn reach(&self, name: &str, inbox: &str) -> Result<bus::nats::Connection, ConnectError> {
         Settings { tries_rights: true, ..self.settings(name, inbox) }.connect().await
     }
 
-    /// The bus, for somebody whose questions are answered to this inbox.
+    /// Opens a bus connection whose replies arrive at this inbox.
     pub(crate) async fn bus(&self, name: &str, inbox: &Inbox) -> Result<Bus, ServiceError> {
         Ok(Bus::from(self.connect(name, inbox).await?))
     }
 
-    /// The journal, by a connection of its own: who writes events answers no questions.
+    /// Opens the journal over a connection of its own, so that queries do not delay appends.
     ///
     /// # Errors
-    /// There is no server, no stream, or it is refused.
+    /// There is no server or no stream, or access is denied.
     pub(crate) async fn journal(
         &self,
         name: &str,
@@ -344,9 +351,10 @@ impl Nats {
         Ok(Journal::JetStream(JetStream::open(connection, settings).await?))
     }
 
-    /// The journal for a service, once it holds a cluster. A service waits while the servers are still finding each other, the
-    /// stream is missing or empty, or a log is being imported: each may mean that the log was lost, and no service founds
-    /// another one. `waits` is called with each new reason. `None`: the service was stopped first.
+    /// Opens the journal for a service once it holds a cluster. The service waits while the servers are still
+    /// connecting to each other, the stream is missing or empty, or a log is being imported. Each of these
+    /// may mean that the log was lost, so no service founds a new cluster. `waits` is called with each new
+    /// reason. Returns `None` if the service was stopped first.
     async fn awaited_journal(
         &self,
         name: &str,
@@ -394,7 +402,7 @@ impl Nats {
     }
 }
 
-/// A new name for a program, and the seed of its ids.
+/// Creates a unique name for a program, and the seed of its ids.
 pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
     let seed = clock::seed().map_err(ServiceError::Randomness)?;
     let id = Ids::new(seed).next(Timestamp(0)).simple().to_string();
@@ -405,7 +413,7 @@ pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
 /// Runs a BBS.
 ///
 /// # Errors
-/// Why it can't start or go on.
+/// The BBS cannot start, or fails.
 pub(crate) async fn run_bbs(
     nats: &Nats,
     args: &BbsArgs,
@@ -471,15 +479,15 @@ pub(crate) async fn run_bbs(
     Ok(bbs::run(settings, seed, (lines, own), watch, stop).await?)
 }
 
-/// How often who waits for a server tries again.
+/// Pause between attempts to reach a server.
 const SERVER_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
-/// The inbox of a connection that asks nothing.
+/// Inbox of a connection that sends no requests.
 const FIRST_INBOX: &str = "muster.inbox.start";
 
 /// Runs an auctioneer.
 ///
 /// # Errors
-/// Why it can't start or go on.
+/// The auctioneer cannot start, or fails.
 pub(crate) async fn run_auctioneer(
     nats: &Nats,
     args: &AuctioneerArgs,
@@ -501,10 +509,11 @@ pub(crate) async fn run_auctioneer(
     Ok(auctioneer::run((id, host::program()), (journal, bus), cache, watch, stop).await?)
 }
 
-/// What a projector is told.
+/// Options of a projector.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProjectorArgs {
-    /// The database that it writes: sqlite:FILE, made if it isn't there, or `postgres://USER@HOST/DATABASE[?schema=NAME]`
+    /// Database to write: sqlite:FILE, created if it does not exist, or
+    /// `postgres://USER@HOST/DATABASE[?schema=NAME]`
     #[arg(long, value_name = "URL", env = "MUSTER_DATABASE")]
     pub(crate) database: projector::Url,
     #[command(flatten)]
@@ -514,7 +523,7 @@ pub(crate) struct ProjectorArgs {
 /// Runs a projector.
 ///
 /// # Errors
-/// Why it can't start or go on.
+/// The projector cannot start, or fails.
 pub(crate) async fn run_projector(
     nats: &Nats,
     args: ProjectorArgs,
@@ -535,7 +544,7 @@ pub(crate) async fn run_projector(
 /// Runs a rep.
 ///
 /// # Errors
-/// Why it can't start or go on.
+/// The rep cannot start, or fails.
 pub(crate) async fn run_rep(
     nats: &Nats,
     data: PathBuf,
@@ -587,7 +596,7 @@ pub(crate) async fn run_rep(
     Ok(running.await.map_err(Ended::from)?)
 }
 
-/// The program that starts a shim: this one.
+/// Returns the command that starts a shim, which is this program.
 pub(crate) fn shim_command() -> Result<Vec<OsString>, ServiceError> {
     let program = std::env::current_exe().map_err(ServiceError::Program)?;
     Ok(vec![program.into(), "shim".into()])

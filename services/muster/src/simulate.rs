@@ -1,4 +1,5 @@
-//! `muster simulate`: a story, or a seed, run on the simulator and shown. Needs no server, and takes no time.
+//! `muster simulate`: runs a story, or one generated from a seed, on the simulator and prints its events. It
+//! uses virtual time and needs no server.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -25,21 +26,21 @@ use crate::cli::{Global, file, rows};
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("plan").required(true))]
 pub(crate) struct SimulateArgs {
-    /// A story, as those in tests/stories; - is the standard input
+    /// Story file, such as those in tests/stories; - is standard input
     #[arg(group = "plan")]
     story: Option<PathBuf>,
     /// Run a minute of requests and faults that are generated from this seed
     #[arg(long, group = "plan", value_name = "N", value_parser = number(0..=u64::MAX))]
     seed: Option<u64>,
-    /// Show only the last lines of what happens
+    /// Show only the last lines of the output
     #[arg(long, value_name = "N", value_parser = number(0..=usize::MAX))]
     last: Option<usize>,
-    /// Print it as a story and don't run it
+    /// Print the story instead of running it
     #[arg(long)]
     print: bool,
 }
 
-/// Runs it, and gives the program's exit status: 0 if everything was as expected and promised.
+/// Runs the simulation, and returns the program's exit status: 0 if all expectations and invariants held.
 pub(crate) fn run(args: &SimulateArgs, global: &Global) -> ExitCode {
     match simulate(args, Output::new(global)) {
         Ok(true) => ExitCode::from(Exit::Done as u8),
@@ -80,15 +81,15 @@ fn read(path: &Path) -> Result<Story, Failure> {
     })
 }
 
-/// What was seen so far.
+/// Output of a simulation so far.
 struct Shown {
     output: Output,
     last: Option<usize>,
-    /// The last lines, if only they are shown.
+    /// Last lines, if only those are shown.
     lines: VecDeque<String>,
-    /// Why nothing more can be shown.
+    /// Reason why no more output can be written.
     trouble: Option<Failure>,
-    /// What the log says when peace begins.
+    /// State at the start of the final period without faults.
     end: Option<Facts>,
 }
 
@@ -118,7 +119,7 @@ impl Shown {
         }
     }
 
-    /// The state at the end, and what came of it all.
+    /// Prints the final state and the result of the simulation.
     fn ends(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
         self.trouble.map_or(Ok(()), Err)?;
         self.lines.iter().try_for_each(|line| output::line(line))?;
@@ -149,7 +150,7 @@ impl Shown {
     }
 }
 
-/// What is seen, as a person reads it.
+/// Formats an observation as text.
 fn words(seen: Seen<'_>) -> Vec<String> {
     match seen {
         Seen::Act(act) => vec![format!("-- {act}")],
@@ -168,13 +169,13 @@ fn words(seen: Seen<'_>) -> Vec<String> {
     }
 }
 
-/// What a decision says of things that people care about.
+/// Formats the events of a decision, except those of evaluations.
 fn told(decision: &Decision) -> Vec<String> {
     let matters = |event: &&Event| !matches!(event, Event::Evaluation(_));
     decision.events.iter().filter(matters).map(|event| sentence(decision, event, false)).collect()
 }
 
-/// What is seen, as a program reads it.
+/// Formats an observation as JSON.
 fn values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
     let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
     let value = match seen {

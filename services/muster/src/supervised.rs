@@ -1,4 +1,4 @@
-//! A service that is supervised tells when it is ready, how it is, and that it lives.
+//! Reports of a service to its supervisor: its readiness, its status, and watchdog keep-alives.
 
 mod supervisor;
 
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use supervisor::Supervisor;
 
-/// How often it is looked how the service is, at least.
+/// Maximum interval between inspections of the service.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many signs of life there are in the time within which one is wanted.
+/// Number of keep-alives per watchdog timeout.
 const SIGNS: u32 = 4;
 
-/// Who supervises the service of this program, and when that ends.
+/// Connection to the supervisor of this program's service, and the token that ends its reports.
 #[derive(Clone, Debug)]
 pub(crate) struct Supervised {
     supervisor: Arc<Supervisor>,
@@ -24,19 +24,19 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// As the environment says it. None: nobody supervises it.
+    /// Creates the connection from the environment. `None` if the program has no supervisor.
     pub(crate) fn of_environment(stop: CancellationToken) -> Option<Self> {
         let supervisor = Arc::new(Supervisor::of_environment()?);
         supervisor.status("waits for a NATS server");
         Some(Self { supervisor, stop })
     }
 
-    /// The program is about to end.
+    /// Reports that the program is about to exit.
     pub(crate) fn ends(&self) {
         self.supervisor.stopping();
     }
 
-    /// Tells from now on how a service is. A sign of life is given only while its own loop turns.
+    /// Starts reports about a service. A keep-alive is sent only while the service's own loop makes progress.
     pub(crate) fn of(&self, source: Arc<dyn Source>) {
         let Self { supervisor, stop } = self.clone();
         let pause = supervisor.watchdog().map_or(LOOK, |within| (within / SIGNS).min(LOOK));

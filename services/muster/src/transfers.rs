@@ -1,7 +1,8 @@
-//! Where a cell fetches from and sends to for its containers.
+//! Restrictions on the targets of downloads and uploads that a cell performs for containers.
 //!
-//! What it fetches a container reads, so a cell must not be a way into its host: to the host itself, and to where clouds tell
-//! their machines who they are, requests go only if somebody says so. Private addresses are where blobstores are.
+//! A container reads what its cell downloads, so a cell must not give access to its host. Requests to the
+//! host itself, and to the metadata services of clouds, are refused unless an operator allows them. Private
+//! addresses are allowed because blobstores use them.
 
 use std::net::IpAddr;
 
@@ -14,20 +15,20 @@ use crate::callback::allow::{Allowed, Rule};
 use crate::callback::kinds::{kind, meant};
 use crate::cli::words::number;
 
-/// Where clouds tell their machines who they are, beside the link-local addresses.
+/// Addresses of cloud metadata services, in addition to the link-local addresses.
 const OF_CLOUDS: [&str; 3] = ["fd00:ec2::254", "100.100.100.200", "168.63.129.16"];
-/// Bytes in a MiB.
 const MIB: u64 = 1024 * 1024;
 
-/// What a cell fetches and sends.
+/// Options for downloads and uploads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ArtifactsArgs {
-    /// Where downloads and uploads of containers may go: HOST, *.HOST, an address, a network as 10.0.0.0/8, or * for every
-    /// public address, behind http:// or https:// if only so; may be given again. Then nothing else is reached [default: every
-    /// public and private address, without those by which clouds tell their machines who they are]
+    /// Allowed targets of downloads and uploads for containers: HOST, *.HOST, an address, a network such as
+    /// 10.0.0.0/8, or * for every public address, with a prefix http:// or https:// to allow only that
+    /// scheme; may be repeated. All other targets are then refused [default: every public and private
+    /// address, except cloud metadata services]
     #[arg(long, value_name = "WHERE", value_delimiter = ',', env = "MUSTER_DOWNLOAD_ALLOW")]
     download_allow: Vec<Rule>,
-    /// MiB of downloaded archives that are kept for the next download of the same key
+    /// Size of the cache for downloaded archives, in MiB; a download with the same key is served from it
     #[arg(long, default_value_t = limits::CACHE_BYTES / MIB, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_DOWNLOAD_CACHE")]
     download_cache: u64,
 }
@@ -46,18 +47,18 @@ impl ArtifactsArgs {
     }
 }
 
-/// How far requests may go.
+/// Allowed targets of requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Reach {
-    /// To public and private addresses.
+    /// Public and private addresses.
     Usual,
-    /// To these and to this host: for a cluster that is all on it.
+    /// Public and private addresses and this host, for a cluster on a single host.
     AlsoThisHost,
-    /// Only to these.
+    /// Only targets that these rules allow.
     Only(Allowed),
 }
 
-/// Who says so of each request.
+/// Returns the judge that allows or refuses each request.
 pub(crate) fn judge(reach: Reach) -> Judge {
     Judge::new(move |target| match &reach {
         Reach::Usual => usual(&target, false),

@@ -1,4 +1,4 @@
-//! `--metrics`: where a service tells how it is.
+//! `--metrics`: HTTP endpoint for metrics and probes of a service.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ use crate::error::ServiceError;
 use crate::otlp::Collector;
 use crate::wire::watching::Watching;
 
-/// Where metrics and probes are served.
+/// Option for the metrics endpoint.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MetricsArgs {
-    /// Serve /metrics, /livez and /readyz at this address, as 127.0.0.1:9464
+    /// Address to serve /metrics, /livez and /readyz at, such as 127.0.0.1:9464
     #[arg(long = "metrics", value_name = "ADDR", value_parser = parse, env = "MUSTER_METRICS")]
     metrics: Option<SocketAddr>,
 }
 
-/// Where traces are sent.
+/// Option for a trace collector.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TracesArgs {
     #[arg(
@@ -30,7 +30,7 @@ pub(crate) struct TracesArgs {
     pub(crate) otlp: Option<Collector>,
 }
 
-/// Reads where metrics are served.
+/// Parses the address of the metrics endpoint.
 pub(crate) fn parse(text: &str) -> Result<SocketAddr, Invalid> {
     text.parse().map_err(|_| {
         Invalid::new(
@@ -42,14 +42,14 @@ pub(crate) fn parse(text: &str) -> Result<SocketAddr, Invalid> {
 }
 
 impl MetricsArgs {
-    /// Serves them from now on, if that is wanted; with the expiry of the certificate that the program shows to the NATS
-    /// server, if it has one.
+    /// Starts the endpoint if the option is set. The metrics include the expiry of the client certificate for
+    /// the NATS server, if there is one.
     ///
     /// # Errors
-    /// The address can't be had.
+    /// The address cannot be bound.
     pub(crate) async fn open(&self, certificate: Option<PathBuf>) -> Result<Watching, ServiceError> {
         let Some(address) = self.metrics else { return Ok(Watching::default()) };
-        // The file is read each time: a certificate is renewed while the program runs.
+        // The file is read for each request, because a certificate may be renewed while the program runs.
         let expires_in = move || {
             let pem = std::fs::read(certificate.as_ref()?).ok()?;
             let left = access::certificates::expiry(&pem).ok()?.since(clock::now());

@@ -1,4 +1,4 @@
-//! Writing the log down: as lines that can be read again, or as events for programs of others.
+//! Export of the log: as lines that can be imported again, or as events and columns for other programs.
 
 use ::journal::{Journal, Recorded};
 use audit::export::{Manifest, Writer};
@@ -17,10 +17,10 @@ use crate::cli::failure::Failure;
 use crate::host;
 use crate::wire::setting_aside;
 
-/// Writes a range of the log as lines that can be read again.
+/// Exports a range of the log as lines that can be imported again.
 ///
 /// # Errors
-/// The journal can't be read, has a gap, or the lines can't be written.
+/// The journal cannot be read or has a gap, or the lines cannot be written.
 pub(crate) async fn lines(
     journal: &Journal,
     cluster: ClusterId,
@@ -41,7 +41,7 @@ pub(crate) async fn lines(
     Ok(manifest)
 }
 
-/// The lines of a range, and what they say of themselves. No position is left out.
+/// Encoder of a range as lines. It fails if a position is missing.
 struct Lines {
     writer: Writer,
     expected: Position,
@@ -54,14 +54,14 @@ impl Lines {
         (Self { writer, expected: range.from, range }, head)
     }
 
-    /// The line of the next message.
+    /// Returns the line of the next message.
     fn next(&mut self, recorded: Recorded) -> Result<Vec<u8>, Failure> {
         check_next(self.expected, recorded.position)?;
         self.expected = Position(recorded.position.0 + 1);
         self.writer.line(&message(recorded)).map_err(|error| failed(error.to_string()))
     }
 
-    /// What they say of themselves, and as the last of them.
+    /// Returns the manifest, and its line, which is the last one.
     fn finish(self) -> Result<(Manifest, Vec<u8>), Failure> {
         check_next(self.expected, Position(self.range.to.0 + 1))?;
         Ok(self.writer.finish())
@@ -76,17 +76,16 @@ fn check_next(expected: Position, found: Position) -> Result<(), Failure> {
     Err(failed(why).advise("muster audit verify says what else is missing"))
 }
 
-/// What became of a range as events.
+/// Statistics of an export of events.
 #[derive(Default)]
 pub(crate) struct Events {
-    /// How many there are.
     pub(crate) count: u64,
-    /// How many messages are no entries, and have none.
+    /// Number of quarantined messages, which have no events.
     pub(crate) set_aside: u64,
 }
 
 impl Events {
-    /// The events of a message, counted; of what is no entry there are none.
+    /// Returns the events of a message, and counts them. A quarantined message has none.
     fn of<'a, E, I: IntoIterator<Item = E>>(
         &mut self,
         entry: Option<&'a Entry>,
@@ -102,11 +101,12 @@ impl Events {
     }
 }
 
-/// Writes the events of a range, one a line. What is no entry has none. Answers what an export of the range as lines would
-/// say of itself, too.
+/// Exports the events of a range, one per line. Quarantined messages have no events. Also returns the
+/// manifest that an export of the range as lines would have.
 ///
 /// # Errors
-/// The journal can't be read, has a gap, holds what a later program wrote, or the lines can't be written.
+/// The journal cannot be read, has a gap or contains an entry of a later program, or the lines cannot be
+/// written.
 pub(crate) async fn events(
     journal: &Journal,
     cluster: ClusterId,
@@ -131,11 +131,12 @@ pub(crate) async fn events(
     Ok((told, manifest))
 }
 
-/// Writes the events of a range as columns. Answers what an export of the range as lines would say of itself, too, which the
-/// file holds.
+/// Exports the events of a range as columns. Also returns the manifest that an export of the range as lines
+/// would have; the file contains it.
 ///
 /// # Errors
-/// The journal can't be read, has a gap, holds what a later program wrote, or the columns can't be written.
+/// The journal cannot be read, has a gap or contains an entry of a later program, or the columns cannot be
+/// written.
 pub(crate) async fn columns(
     journal: &Journal,
     cluster: ClusterId,
@@ -160,8 +161,8 @@ pub(crate) async fn columns(
     Ok((told, manifest))
 }
 
-/// Gives each message of a range to `take`, with the entry that it is, if it is one. That is told from what stands before
-/// it, so the log is read from its beginning.
+/// Passes each message of a range to `take`, with its entry unless it is quarantined. Quarantine depends on
+/// earlier messages, so the log is read from its start.
 async fn each(
     journal: &Journal,
     range: Range,
@@ -184,13 +185,13 @@ async fn each(
     Ok(())
 }
 
-/// A reader that knows what operators set aside.
+/// Creates a reader that knows the positions that operators quarantined.
 pub(super) async fn reader(journal: &Journal) -> Result<Reader, Failure> {
     let known = setting_aside::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
     Ok(Reader::knowing(known.unwrap_or_default()))
 }
 
-/// What operators set aside, by the messages of the cluster's subject.
+/// Records quarantined positions from a message on the cluster's subject. Other messages are ignored.
 pub(crate) fn note_cluster(log: &mut ClusterLog, subject: &str, position: Position, bytes: &[u8]) {
     if subject == Subject::Cluster.to_string() {
         log.read(position, bytes);

@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all, and the lines of an export.
+//! Files that are written completely or not at all, and the reader of an export's lines.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -10,11 +10,11 @@ use audit::export::{ExportError, LINE_BYTES, Reader, Taken};
 use super::{failed, file_failure};
 use crate::cli::failure::{Exit, Failure};
 
-/// How much is written at once.
+/// Buffer size of readers and writers, in bytes.
 const BUFFER: usize = 256 * 1024;
 
-/// Where something is written to. A file gets its name only when all of it is on the disk; whatever happens before leaves
-/// nothing behind.
+/// Destination of an export. A file gets its name only after it has been synced to the disk; a failure before
+/// that leaves nothing behind.
 pub(crate) struct Sink {
     out: Out,
     path: PathBuf,
@@ -25,23 +25,24 @@ enum Out {
     File { file: BufWriter<File>, part: Part },
 }
 
-/// A file that goes unless it gets its name.
+/// Path of a temporary file, which is deleted on drop unless the file has been renamed.
 struct Part(Option<PathBuf>);
 
 impl Drop for Part {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
-            // It may be gone already.
+            // The file may be gone already.
             fs::remove_file(path).ok();
         }
     }
 }
 
 impl Sink {
-    /// Begins a file, for this user alone: a log may hold secrets. `-` is the standard output.
+    /// Creates a file that only this user can read, because a log may contain secrets. `-` is standard
+    /// output.
     ///
     /// # Errors
-    /// It can't be made.
+    /// The file cannot be created.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let path = path.to_owned();
         if path == Path::new("-") {
@@ -59,10 +60,10 @@ impl Sink {
         Ok(Self { out, path })
     }
 
-    /// Writes more.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// It can't be written: nothing of it is left.
+    /// The bytes cannot be written. The temporary file is deleted when `self` is dropped.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = match &mut self.out {
             Out::Stdout(out) => out.write_all(bytes),
@@ -71,10 +72,10 @@ impl Sink {
         written.map_err(|error| self.unwritten(&error))
     }
 
-    /// Everything is there: puts it on the disk, under its name.
+    /// Syncs the complete file to the disk, and gives it its name.
     ///
     /// # Errors
-    /// It can't be written: nothing of it is left.
+    /// The file cannot be written. The temporary file is deleted.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let path = self.path.clone();
         let finished = match &mut self.out {
@@ -94,7 +95,7 @@ impl Sink {
     }
 }
 
-/// Gives a file that is whole its name.
+/// Syncs a complete file, renames it, and syncs its folder.
 fn name(file: &mut BufWriter<File>, part: &mut Part, path: &Path) -> io::Result<()> {
     file.flush()?;
     file.get_ref().sync_all()?;
@@ -106,26 +107,26 @@ fn name(file: &mut BufWriter<File>, part: &mut Part, path: &Path) -> io::Result<
     File::open(folder)?.sync_all()
 }
 
-/// The lines of an export, as they are read and checked.
+/// Reader that validates the lines of an export.
 pub(crate) struct Lines {
     file: BufReader<File>,
     reader: Reader,
     path: PathBuf,
 }
 
-/// Why the next line of an export can't be had.
+/// Reason why the next line of an export cannot be returned.
 pub(crate) enum Broken {
-    /// The file can't be read.
+    /// The file cannot be read.
     File(Failure),
-    /// It is none, or not a whole one.
+    /// The file is not an export, or is damaged or incomplete.
     Export(ExportError),
 }
 
 impl Lines {
-    /// Opens a file.
+    /// Opens an export.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The file cannot be read.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Err(Failure::usage(
@@ -137,7 +138,7 @@ impl Lines {
         Ok(Self { file, reader: Reader::default(), path: path.to_owned() })
     }
 
-    /// The next line; none: that was the last, and the export is whole.
+    /// Returns the next line, or `None` after the last line of a complete export.
     pub(crate) fn next(&mut self) -> Result<Option<Taken>, Broken> {
         let mut line = Vec::new();
         let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
@@ -153,10 +154,10 @@ impl Lines {
         self.reader.take(&line).map(Some).map_err(Broken::Export)
     }
 
-    /// The same, where a file that isn't whole is of no use.
+    /// Returns the next line, or `None` after the last one, for callers that cannot use a damaged export.
     ///
     /// # Errors
-    /// Why it is of no use.
+    /// The file cannot be read, or is not a complete export.
     pub(crate) fn next_whole(&mut self) -> Result<Option<Taken>, Failure> {
         self.next().map_err(|broken| match broken {
             Broken::File(failure) => failure,

@@ -1,4 +1,4 @@
-//! Reading an export into an empty journal: the same positions, the same bytes, the same state.
+//! Import of an export into an empty journal. Positions, bytes and state stay the same.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use super::{bar, failed, message, recorded, unreadable};
 use crate::cli::failure::{Exit, Failure};
 use crate::error::chain;
 
-/// Most messages, and bytes, that are given to a journal at once.
+/// Maximum number of messages, and of bytes, in one batch.
 const AT_ONCE: (usize, usize) = (1_000, 8 * 1024 * 1024);
 
-/// Reads the whole file, and answers what it says it holds. Nothing is written before.
+/// Validates a whole export, and returns its manifest. Writes nothing.
 ///
 /// # Errors
-/// It is no export, not a whole one, was altered, or doesn't begin at the beginning.
+/// The file is not an export, is incomplete or was altered, or does not start at position 1.
 pub(crate) fn check(path: &Path) -> Result<Manifest, Failure> {
     let mut lines = Lines::open(path)?;
     let bytes = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
@@ -46,11 +46,11 @@ pub(crate) fn check(path: &Path) -> Result<Manifest, Failure> {
     manifest.ok_or_else(|| failed(format!("{} has no manifest", path.display())))
 }
 
-/// Writes what a file holds into a journal that holds nothing, or, if that is wanted, the first messages of the same file.
-/// Then reads all of it back, and compares the hash.
+/// Imports an export into an empty journal. To resume an import, the journal may already contain the first
+/// messages of the same file. Afterwards reads everything back and compares the hash.
 ///
 /// # Errors
-/// The journal holds something else, or can't be written, or the file is another one meanwhile.
+/// The journal contains other messages or cannot be written, or the file has changed since it was checked.
 pub(crate) async fn import(
     journal: &Journal,
     path: &Path,
@@ -101,7 +101,7 @@ async fn write(journal: &Journal, batch: Vec<Recorded>) -> Result<u64, Failure> 
     Ok(count)
 }
 
-/// What a journal holds already has to be what the file begins with.
+/// Checks that the messages in a journal are those that the export starts with.
 async fn check_begun(journal: &Journal, path: &Path, end: Position, goes_on: bool) -> Result<(), Failure> {
     let conflict = |why: String| Failure::new(Exit::Conflict, "NotEmpty", why);
     let mut lines = Lines::open(path)?;
@@ -133,7 +133,7 @@ async fn check_begun(journal: &Journal, path: &Path, end: Position, goes_on: boo
     Err(conflict(why).advise("if that is an import that was interrupted, go on with it: --continue"))
 }
 
-/// Reads back what was written.
+/// Reads the journal back, and compares its end and hash with the manifest.
 async fn compare(journal: &Journal, manifest: &Manifest) -> Result<(), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     let (mut pages, mut chain) = (Pages::new(journal.clone(), Position(0), end), Chain::default());

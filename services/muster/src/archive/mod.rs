@@ -1,4 +1,5 @@
-//! The whole log as a file, and back: what `muster export`, `import`, `audit`, `bundle` and `dev --from-export` share.
+//! Export and import of the whole log, shared by `muster export`, `import`, `audit`, `bundle` and `dev
+//! --from-export`.
 
 pub(crate) mod export;
 pub(crate) mod file;
@@ -20,10 +21,10 @@ use schemas::{Entry, Subject};
 use crate::cli::failure::{Exit, Failure};
 use crate::error::chain;
 
-/// The cluster that a journal was founded for.
+/// Returns the cluster that a journal was founded for.
 ///
 /// # Errors
-/// It can't be read, or was never founded.
+/// The journal cannot be read, or was never founded.
 pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> {
     if let Some(known) = known_cluster(journal).await? {
         return Ok(known);
@@ -33,31 +34,31 @@ pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> 
     Err(failed("the journal is empty, or was never founded: it holds no cluster"))
 }
 
-/// The cluster that a journal was founded for; none: it doesn't say.
+/// Returns the cluster that a journal was founded for. `None` if it contains no founding entry.
 ///
 /// # Errors
-/// It can't be read.
+/// The journal cannot be read.
 pub(crate) async fn known_cluster(journal: &Journal) -> Result<Option<ClusterId>, Failure> {
     let id = journal.find(&Subject::Cluster, |one| founded(&Entry::decode(&one.bytes).ok()?)).await;
     id.map_err(unreadable)
 }
 
-/// A message of a journal.
+/// Converts a journal record to an audit message.
 pub(crate) fn message(recorded: Recorded) -> Message {
     let Recorded { position, subject, entry, bytes } = recorded;
     Message { position, subject, id: entry, bytes: bytes.to_vec() }
 }
 
-/// A message for a journal.
+/// Converts an audit message to a journal record.
 pub(crate) fn recorded(message: Message) -> Recorded {
     let Message { position, subject, id, bytes } = message;
     Recorded { position, subject, entry: id, bytes: bytes.into() }
 }
 
-/// A bar on the standard error, if that is a terminal.
+/// Creates a progress bar on standard error, which is hidden if that is not a terminal.
 pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    // The template is a constant of this program, and it is a template.
+    // The template is a valid constant, so this does not fail.
     let template = "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
@@ -67,10 +68,10 @@ pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
-/// Carries something out unless the user ends it first: what it has half done is dropped with it.
+/// Runs `work` until it is done or the user interrupts it. Unfinished work is dropped.
 ///
 /// # Errors
-/// What went wrong, or that it was ended.
+/// The work failed, or the user interrupted it.
 pub(crate) async fn unless_cancelled<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
@@ -83,7 +84,7 @@ pub(crate) async fn unless_cancelled<T>(
     }
 }
 
-/// Why a file can't be read.
+/// Converts an error from opening or reading a file.
 pub(crate) fn file_failure(error: &std::io::Error, path: &Path) -> Failure {
     if error.kind() == std::io::ErrorKind::NotFound {
         return Failure::not_found(format!("the file {}", path.display()));

@@ -1,7 +1,8 @@
-//! Events as columns, for programs that analyse many of them: Apache Parquet.
+//! Events as columns of an Apache Parquet file, for programs that analyse many of them.
 //!
-//! The columns are those of the table `events`, by the same definition. The file's metadata has, as `muster.manifest`, the
-//! manifest of an export of the same range as lines: so a file of columns can be held against the log that it is of.
+//! The columns are those of the table `events`, from the same definition. The file's metadata contains, as
+//! `muster.manifest`, the manifest of an export of the same range as lines. The file can therefore be
+//! compared with its log.
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 use projections::tables::{EventRow, Kind, Shape, Value, events, micros};
 
-/// Events that are written as one group of rows, at the most.
+/// Maximum number of events in a row group.
 const GROUP_ROWS: usize = 65_536;
-/// Bytes of text that are written as one group of rows, about.
+/// Approximate maximum number of text bytes in a row group.
 const GROUP_BYTES: usize = 64 * 1024 * 1024;
-/// Where the metadata has the manifest.
+/// Metadata key of the manifest.
 pub(crate) const MANIFEST: &str = "muster.manifest";
 
-/// A file of columns that is being written. It holds one group of rows.
+/// Writer of a Parquet file. It buffers one row group.
 pub(crate) struct Columns {
     writer: SerializedFileWriter<Vec<u8>>,
     shapes: Vec<Shape>,
@@ -31,10 +32,10 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Begins a file.
+    /// Starts a file.
     ///
     /// # Errors
-    /// The columns make no schema.
+    /// The columns do not form a valid schema.
     pub(crate) fn begin() -> Result<Self, ParquetError> {
         let shapes = events::shapes();
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
@@ -42,10 +43,10 @@ impl Columns {
         Ok(Self { writer, shapes, rows: vec![], bytes: 0 })
     }
 
-    /// Adds an event. Answers what of the file is done now.
+    /// Adds an event. Returns the bytes of the file that are complete now, which may be none.
     ///
     /// # Errors
-    /// The rows can't be written as columns.
+    /// The rows cannot be written as columns.
     pub(crate) fn add(&mut self, row: EventRow) -> Result<Vec<u8>, ParquetError> {
         self.bytes += row.values.iter().map(size).sum::<usize>();
         self.rows.push(row);
@@ -57,10 +58,10 @@ impl Columns {
         Ok(std::mem::take(self.writer.inner_mut()))
     }
 
-    /// Ends the file. Answers the rest of it.
+    /// Ends the file, and returns its remaining bytes.
     ///
     /// # Errors
-    /// The rows can't be written as columns.
+    /// The rows cannot be written as columns.
     pub(crate) fn finish(mut self, manifest: &Manifest) -> Result<Vec<u8>, ParquetError> {
         if !self.rows.is_empty() {
             self.write_group()?;
@@ -86,7 +87,7 @@ impl Columns {
     }
 }
 
-/// Writes a column of a group.
+/// Writes one column of a row group.
 fn write_column<'a>(
     column: &mut SerializedColumnWriter<'_>,
     kind: Kind,
@@ -137,7 +138,7 @@ fn schema(shapes: &[Shape]) -> Result<TypePtr, ParquetError> {
     Type::group_type_builder("events").with_fields(fields).build().map(Arc::new)
 }
 
-/// About how much memory a value takes.
+/// Returns the approximate size of a value in bytes.
 fn size(value: &Value) -> usize {
     value.as_text().map_or(8, str::len)
 }

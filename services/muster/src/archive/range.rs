@@ -1,4 +1,4 @@
-//! From where to where: positions, or times that are looked up in the log.
+//! Ranges of the log, given as positions or as times that are looked up in the log.
 
 use ::journal::Journal;
 use audit::export::time_of;
@@ -11,7 +11,7 @@ use super::source::Pages;
 use super::{export, unreadable};
 use crate::cli::failure::Failure;
 
-/// Positions, the first and the last of them included.
+/// Inclusive range of positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) from: Position,
@@ -19,17 +19,17 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// How many positions it has.
+    /// Returns the number of positions in the range.
     pub(crate) const fn len(self) -> u64 {
         (self.to.0 + 1).saturating_sub(self.from.0)
     }
 }
 
-/// Finds a range in a journal: from the first entry at or after the one moment to the last before anything later than the
-/// other one.
+/// Finds a range in a journal. It starts with the first entry decided at or after `from`, and ends before the
+/// first entry decided later than `to`.
 ///
 /// # Errors
-/// There is nothing in it, or the journal can't be read.
+/// The range is empty, or the journal cannot be read.
 pub(crate) async fn find(
     journal: &Journal,
     from: Option<Moment>,
@@ -74,10 +74,10 @@ fn within(position: Position, end: Position) -> Result<Position, Failure> {
     Ok(position)
 }
 
-/// Where the first entry stands that was decided at a time or later; none: none was.
+/// Returns the position of the first entry decided at or after a time. `None` if there is no such entry.
 ///
 /// # Errors
-/// The journal can't be read.
+/// The journal cannot be read.
 pub(crate) async fn first_at(
     journal: &Journal,
     time: Timestamp,
@@ -86,10 +86,10 @@ pub(crate) async fn first_at(
     first_later(journal, Timestamp(time.0.saturating_sub(1)), end).await
 }
 
-/// When the entry at a position was decided; none: what stands there is no entry.
+/// Returns the decision time of the entry at a position. `None` if the position holds no entry.
 ///
 /// # Errors
-/// The journal can't be read.
+/// The journal cannot be read.
 pub(crate) async fn time_at(journal: &Journal, position: Position) -> Result<Option<Timestamp>, Failure> {
     let mut times = Times::of(export::reader(journal).await?);
     let mut pages = Pages::new(journal.clone(), Position(0), position);
@@ -102,8 +102,8 @@ pub(crate) async fn time_at(journal: &Journal, position: Position) -> Result<Opt
     Ok(None)
 }
 
-/// Where the first entry stands that was decided later than a time. Times go forward on each subject by itself, and not
-/// quite over all of them: so it is looked for from the beginning.
+/// Returns the position of the first entry decided later than a time. Times ascend within each subject but
+/// not strictly across subjects, so the search is linear from the start.
 async fn first_later(journal: &Journal, time: Timestamp, end: Position) -> Result<Option<Position>, Failure> {
     let mut times = Times::of(export::reader(journal).await?);
     let mut pages = Pages::new(journal.clone(), Position(0), end);
@@ -115,21 +115,22 @@ async fn first_later(journal: &Journal, time: Timestamp, end: Position) -> Resul
     Ok(None)
 }
 
-/// When entries were decided, one after the other from the first one on. What is no entry has no time, whatever it says.
+/// Decision times of entries, read in order from the start of the log. A quarantined message has no time,
+/// whatever it contains.
 pub(crate) struct Times(Reader);
 
 impl Times {
-    /// By a reader that knows what operators set aside.
+    /// Creates the reader of times from a reader that knows the quarantined positions.
     pub(crate) const fn of(reader: Reader) -> Self {
         Self(reader)
     }
 
-    /// When the last decision of the next message was made; none: it is no entry.
+    /// Returns the time of the last decision in the next message. `None` if the message holds no entry.
     pub(crate) fn next(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Option<Timestamp> {
         match self.0.read(position, subject, bytes) {
             Ok(Read::Entry(entry)) => entry.decisions.iter().map(|decision| decision.at).max(),
             Ok(Read::SetAside(_)) => None,
-            // A later program wrote it, and times are told in the same way there.
+            // A later program wrote this entry. The field with the time has the same format there.
             Err(_) => time_of(bytes),
         }
     }
@@ -151,7 +152,7 @@ mod tests {
         Recorded { position: Position(position), subject: subject.into(), entry, bytes: bytes.into() }
     }
 
-    /// An entry of the cluster's subject, decided at a time.
+    /// Returns an entry on the cluster's subject, decided at a time.
     fn entry(position: u64, at: u64, event: cluster::Event) -> Recorded {
         let (id, events) = (Uuid::from_u128(position.into()), vec![Event::Cluster(event)]);
         let decision = Decision {

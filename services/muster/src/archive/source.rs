@@ -1,4 +1,4 @@
-//! Messages one after the other, of a journal or of an export.
+//! Sequential reader of the messages in a journal.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,38 +9,39 @@ use schemas::Position;
 use super::{failed, unreadable};
 use crate::cli::failure::Failure;
 
-/// How many messages are read at once.
+/// Number of messages per read.
 const PAGE: usize = 1_000;
-/// How long a replica may be behind what the journal's leader said, and how often is looked.
+/// Maximum time to wait for a replica that lags behind the journal's leader, and the interval between reads.
 const BEHIND: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(50));
 
-/// The messages of a journal behind a position, up to where it ended when this was asked. Gaps are passed over: whoever
-/// minds looks at the positions.
+/// Reader of the messages after a position, up to the end that was determined at its creation. It skips gaps;
+/// callers that must detect them compare positions.
 #[derive(Debug)]
 pub(crate) struct Pages {
     journal: Journal,
     after: Position,
     end: Position,
     page: VecDeque<Recorded>,
-    /// Whether it is for whoever reads to end before the end.
+    /// `true` if the reader may stop before `end`, so that the caller can report missing messages.
     may_end: bool,
 }
 
 impl Pages {
-    /// Begins behind a position.
+    /// Creates a reader that starts after a position, and fails if the last messages are missing.
     pub(crate) const fn new(journal: Journal, after: Position, end: Position) -> Self {
         Self { journal, after, end, page: VecDeque::new(), may_end: false }
     }
 
-    /// The same for whoever says what is missing: where the last messages are gone, it ends before them.
+    /// Creates a reader for callers that report missing messages: it stops early if the last messages are
+    /// missing.
     pub(crate) const fn as_far_as_there_is(journal: Journal, after: Position, end: Position) -> Self {
         Self { journal, after, end, page: VecDeque::new(), may_end: true }
     }
 
-    /// The next message; none: that was the last.
+    /// Returns the next message, or `None` after the last one.
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub(crate) async fn next(&mut self) -> Result<Option<Recorded>, Failure> {
         if self.page.is_empty() && self.after < self.end {
             self.page = self.read().await?.into();

@@ -1,4 +1,4 @@
-//! What may be called: hosts, networks, schemes.
+//! Rules for callback targets: hosts, networks and schemes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,31 +10,31 @@ use outbound::{Scheme, Target};
 use super::kinds::{kind, meant};
 use crate::cli::words::Invalid;
 
-/// Something that may be called.
+/// Rule that allows some targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// None: by both schemes.
+    /// `None` allows both schemes.
     scheme: Option<Scheme>,
     to: To,
 }
 
-/// Where a call may go.
+/// Targets of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum To {
-    /// Any public address.
     Public,
-    /// A host by its name, if it has a public address.
+    /// The host with this name, if its address is public.
     Host(String),
-    /// Every host below a name, if it has a public address.
+    /// Hosts below this domain name, if their addresses are public.
     Below(String),
-    /// Addresses, public or not, whatever name leads there.
+    /// Addresses in this network, public or not, regardless of the host name.
     Network(IpNet),
 }
 
 impl FromStr for Rule {
     type Err = Invalid;
 
-    /// Reads `hooks.example.com`, `*.example.com`, `10.0.0.0/8`, `127.0.0.1`, `*`, each also behind `http://` or `https://`.
+    /// Parses `hooks.example.com`, `*.example.com`, `10.0.0.0/8`, `127.0.0.1` or `*`, each with an optional
+    /// prefix `http://` or `https://`.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let wrong = || {
             Invalid::new(
@@ -59,7 +59,7 @@ impl FromStr for Rule {
     }
 }
 
-/// A name as names are compared: of small letters, without the dot that may end it.
+/// Normalises a host name: lower case, without a final dot.
 fn plain(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
@@ -70,13 +70,13 @@ fn is_name(name: &str) -> bool {
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
     let name = name.strip_suffix('.').unwrap_or(name);
-    // What ends in digits would be read as an address.
+    // A name with a numeric last label would be parsed as an address.
     let is_number =
         name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     name.len() <= 253 && name.split('.').all(is_label) && !is_number
 }
 
-/// All that may be called. Without a rule every public address may.
+/// Rules for callback targets. Without rules all public addresses are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowed(Vec<Rule>);
 
@@ -87,7 +87,7 @@ impl FromIterator<Rule> for Allowed {
 }
 
 impl Allowed {
-    /// Every public address, and this host: for a cluster that is all on it.
+    /// Returns rules that allow all public addresses and this host, for a cluster on a single host.
     pub(crate) fn with_loopback() -> Self {
         ["*", "127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("it is a rule")).into_iter().collect()
     }
@@ -98,10 +98,10 @@ impl Allowed {
         given.map(|rule| &rule.to).chain(self.0.is_empty().then_some(PUBLIC))
     }
 
-    /// Whether something may be called, as far as is known where it is.
+    /// Checks a target, as far as its host and address are known.
     ///
     /// # Errors
-    /// It may not.
+    /// The target is not allowed.
     pub(crate) fn judge(&self, target: &Target<'_>) -> Result<(), Refused> {
         match (target.address, target.host) {
             (Some(address), host) => self.address(target.scheme, host, address),
@@ -110,10 +110,10 @@ impl Allowed {
         }
     }
 
-    /// Whether a host may be called if it has the right address.
+    /// Checks a host before its address is known.
     ///
     /// # Errors
-    /// It may not, whatever address it has.
+    /// The host is not allowed with any address.
     fn host(&self, scheme: Scheme, host: &str) -> Result<(), Refused> {
         let name = plain(host);
         let may = |to: &To| match to {
@@ -123,10 +123,10 @@ impl Allowed {
         if self.rules(scheme).any(may) { Ok(()) } else { Err(Refused::Host { host: name }) }
     }
 
-    /// Whether an address may be called, which a name led to if there is one.
+    /// Checks an address, and the host name that resolved to it, if there is one.
     ///
     /// # Errors
-    /// It may not.
+    /// The address is not allowed.
     fn address(&self, scheme: Scheme, host: Option<&str>, address: IpAddr) -> Result<(), Refused> {
         let (name, is_public) = (host.map(plain), kind(address).is_none());
         let may = |to: &To| match to {
@@ -141,7 +141,7 @@ impl Allowed {
     }
 }
 
-/// Whether a rule that names hosts names this one.
+/// Returns `true` if a rule for hosts matches a host name.
 fn names(to: &To, name: &str) -> bool {
     match to {
         To::Host(host) => host == name,
@@ -152,29 +152,25 @@ fn names(to: &To, name: &str) -> bool {
     }
 }
 
-/// Why something is not called.
+/// Reason why a target is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It is no URL that is called.
+    /// The text is not an HTTP or HTTPS URL.
     NoUrl,
-    /// No rule names the host.
-    Host {
-        /// The host.
-        host: String,
-    },
+    /// No rule allows the host.
+    Host { host: String },
     /// No rule allows the address.
     Address {
-        /// The name that led there; none: the URL names the address.
+        /// Host name that resolved to the address. `None` if the URL contains the address.
         host: Option<String>,
-        /// The address.
         address: IpAddr,
-        /// Of which kind it is; none: it is public.
+        /// Kind of the address. `None` if it is public.
         kind: Option<&'static str>,
     },
 }
 
 impl Refused {
-    /// The same without the host and the address.
+    /// Describes the reason without the host and the address.
     pub(crate) fn kind(&self) -> String {
         match self {
             Self::NoUrl => "the URL is none of http or https".to_owned(),

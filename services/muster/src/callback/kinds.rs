@@ -1,8 +1,9 @@
-//! What an address is: public, or of which kind else. The registries of IANA for special purposes, without those that are public.
+//! Classification of IP addresses as public or as a special kind, based on the IANA special-purpose address
+//! registries. Entries of the registries that are public count as public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The address that is meant: an IPv4 address within an IPv6 one is that IPv4 address.
+/// Returns the effective address: the embedded IPv4 address of an IPv6 address, if it has one.
 pub(crate) fn meant(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let bytes = v6.octets();
@@ -11,15 +12,15 @@ pub(crate) fn meant(address: IpAddr) -> IpAddr {
         [0, 0, 0, 0, 0, 0xffff, ..] => last().into(),
         // Translated to IPv4 by the network (RFC 6052).
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => last().into(),
-        // 6to4: the address is in front.
+        // 6to4: the IPv4 address follows the prefix.
         [0x2002, ..] => Ipv4Addr::new(bytes[2], bytes[3], bytes[4], bytes[5]).into(),
-        // Written with an IPv4 address, and long withdrawn; :: and ::1 are addresses of their own.
+        // IPv4-compatible addresses, which are deprecated; :: and ::1 are addresses of their own.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => last().into(),
         _ => address,
     }
 }
 
-/// Of which kind an address is that is not public; none: it is public.
+/// Returns the kind of an address. `None` if it is public.
 pub(crate) fn kind(address: IpAddr) -> Option<&'static str> {
     match meant(address) {
         IpAddr::V4(address) => of_v4(address),
@@ -51,7 +52,8 @@ fn of_v6(address: Ipv6Addr) -> Option<&'static str> {
         [0xfe80..=0xfebf, ..] => Some("link-local"),
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some("private"),
         [0xff00..=0xffff, ..] => Some("multicast"),
-        // Only 2000::/3 is given to anybody; of that Teredo and what is for documents and trials is nobody's.
+        // Only 2000::/3 is allocated. Within it, Teredo, documentation and benchmarking addresses are not
+        // public.
         [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Some("reserved"),
         [0x2000..=0x3fff, ..] => None,
         _ => Some("reserved"),

@@ -1,13 +1,14 @@
-//! Completion callbacks: where a URL that a client gave may lead, and the call itself.
+//! Completion callbacks: restrictions on the URLs that clients set, and the HTTP call.
 //!
-//! A BBS calls from within the network of its cluster whatever a client names. So it calls only what it is told to, by the
-//! clients of [`outbound`], and follows no redirect. Of an answer nothing but its status is read.
+//! A BBS calls URLs that clients choose, from within the network of its cluster. It therefore calls only
+//! allowed targets, through the clients of [`outbound`], and follows no redirects. It reads only the status
+//! of a response.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
 //! | this one | the call, and its limits |
-//! | [`allow`] | what may be called: hosts, networks, schemes |
-//! | [`kinds`] | what an address is: public, or of which kind else |
+//! | [`allow`] | allowed targets: hosts, networks, schemes |
+//! | [`kinds`] | classification of addresses: public, or a special kind |
 
 pub(crate) mod allow;
 pub(crate) mod kinds;
@@ -24,12 +25,13 @@ use crate::error::chain;
 
 use allow::{Allowed, Refused};
 
-/// How long a call may take, in all.
+/// Timeout of a whole call.
 const CALL: Duration = Duration::from_secs(10);
-/// How long a name may take to be found, and a connection to be made.
+/// Timeout of name resolution and connection setup.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Calls the owners of completed tasks, at most [`CALLBACKS_IN_FLIGHT`] at once: each call holds a file.
+/// Caller of task callbacks, with at most [`CALLBACKS_IN_FLIGHT`] concurrent calls. Each call uses a file
+/// descriptor.
 #[derive(Debug)]
 pub(crate) struct Caller {
     clients: Clients<Refused>,
@@ -37,17 +39,17 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Who calls what is allowed.
+    /// Creates a caller that calls only allowed targets.
     ///
     /// # Errors
-    /// The certificates of the system can't be used.
+    /// The certificates of the system cannot be used.
     pub(crate) fn new(allowed: Allowed) -> Result<Self, reqwest::Error> {
         let judge = Judge::new(move |target| allowed.judge(&target));
         let clients = Clients::new(judge, |client| client.timeout(CALL).connect_timeout(CONNECT))?;
         Ok(Self { clients, room: Semaphore::new(CALLBACKS_IN_FLIGHT) })
     }
 
-    /// Posts JSON to a URL. Of a secret one nothing is told in what comes back.
+    /// Posts JSON to a URL. If the URL is secret, the result reveals nothing of it.
     pub(crate) async fn call(&self, url: &str, is_secret: bool, body: String) -> Called {
         let refused = |why: &Refused| Called::Refused(if is_secret { why.kind() } else { why.to_string() });
         let (client, url) = match self.judged(url) {
@@ -62,14 +64,14 @@ impl Caller {
             Ok(answer) => Called::Answered(answer.status().as_u16()),
             Err(error) => match refusal::<Refused>(&error) {
                 Some(why) => refused(why),
-                // Its causes may name the host.
+                // The causes of an error may contain the host.
                 None if is_secret => Called::Failed(error.without_url().to_string()),
                 None => Called::Failed(chain(&error.without_url()).trim_end().to_owned()),
             },
         }
     }
 
-    /// The URL, and who calls it, if nothing about it is refused before a name is looked up.
+    /// Returns the parsed URL and the client for it, after the checks that need no name resolution.
     fn judged(&self, text: &str) -> Result<(&Client, Url), Refused> {
         let url: Url = text.parse().map_err(|_| Refused::NoUrl)?;
         let client = self.clients.for_url(&url).map_err(|why| match why {
@@ -91,7 +93,7 @@ mod tests {
         Caller::new(rules.iter().map(|rule| rule.parse().unwrap()).collect()).unwrap()
     }
 
-    /// Answers one call with this, and says whether it came.
+    /// Answers one request on a local port. The thread returns the request.
     fn owner(answer: &'static str) -> (u16, std::thread::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,5 @@
-//! What each decision of a history changed: the row of what it is about, before and after it. The decisions are folded as
-//! everybody folds them; nothing here knows what an event does.
+//! Changes that each decision of a history made to the row of its target, as the state before and after. The
+//! decisions are folded by the projections, so this module contains no knowledge of events.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,22 @@ use serde_json::Value;
 use super::changes::{Change, Noun, Rows, changes};
 use super::events::Decided;
 
-/// What a history is of.
+/// Target of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Thing {
-    /// Its kind.
     pub(super) noun: Noun,
-    /// Its name, as a query takes it.
+    /// Name, in the form that queries accept.
     pub(super) id: String,
 }
 
-/// What each of the decisions about a thing changed of it, in their order. They are all that there are, from its beginning.
+/// Returns the changes that each decision made to the target, in the order of the decisions. `decided` must
+/// be the complete history.
 pub(super) fn altered(decided: &[Decided], thing: &Thing) -> Vec<Vec<Change>> {
     let mut world = World::new();
     let mut before = Rows::new();
     let each = (1..).zip(decided).map(|(nth, one)| {
-        // Several decisions may stand at one position, and each has a change of its own.
+        // Several decisions can share a position. Each is folded on its own, so that each has its own
+        // changes.
         let entry = Entry { decisions: vec![one.decision.clone()], ..nothing() };
         world.fold(Position(nth), &entry);
         let after = rows(&world, thing, one.decision.at);
@@ -38,7 +39,7 @@ pub(super) fn altered(decided: &[Decided], thing: &Thing) -> Vec<Vec<Change>> {
     each.collect()
 }
 
-/// The row of a thing; none: it isn't there.
+/// Returns the row of a target, or no rows if the target does not exist.
 fn rows(world: &World, thing: &Thing, now: Timestamp) -> Rows {
     let show = Show { id: thing.id.clone(), at_least: None, as_of: None };
     let row = match thing.noun {
@@ -51,7 +52,7 @@ fn rows(world: &World, thing: &Thing, now: Timestamp) -> Rows {
         Noun::Periodic => row(queries::periodic(world, &show)),
         Noun::Parameterised => row(queries::parameterised_one(world, &show)),
         Noun::Cell => row(queries::cell(world, &show, &unobserved(now))),
-        // A history of a domain is not asked for.
+        // The CLI never requests the history of a domain.
         Noun::Domain => None,
     };
     row.into_iter().map(|row| ((thing.noun, thing.id.clone()), row)).collect()
@@ -61,7 +62,7 @@ fn row<T: Serialize>(shown: Result<One<T>, Refusal>) -> Option<Value> {
     shown.ok().and_then(|one| serde_json::to_value(one.row).ok())
 }
 
-/// What only a BBS knows: nothing.
+/// Returns an empty observation for the values that only a BBS knows.
 fn unobserved(now: Timestamp) -> Observed {
     Observed {
         bbs: ServiceId::new("nobody").expect("it is a name"),

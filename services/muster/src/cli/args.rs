@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! Command-line arguments of `muster`: clap definitions of its global options, commands and options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,49 +34,49 @@ use crate::founding::FoundArgs;
 use crate::otlp::Collector;
 use crate::serve::parse_replicas;
 
-/// What may stand before or behind every command.
+/// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// NATS servers of the cluster, separated by commas
     #[arg(long, global = true, env = "MUSTER_NATS_URL", value_name = "URL")]
     pub(crate) nats: Option<String>,
-    /// Credentials file for the NATS server, or a file with an nkey's seed
+    /// Credentials file for the NATS server, or a file with an nkey seed
     #[arg(long, global = true, env = "MUSTER_NATS_CREDS", value_name = "FILE")]
     pub(crate) creds: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Data folder; a local cluster is looked for there
+    /// Data folder, searched for a local cluster
     #[arg(long, global = true, env = "MUSTER_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Unix socket of a local cluster [default: muster.sock in the data folder]
     #[arg(long, global = true, env = "MUSTER_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Who named the places above.
+    /// Source of each value above.
     #[arg(skip)]
     pub(crate) named: Named,
-    /// The moment of the past that is shown; none: now.
+    /// Past moment to show. `None` shows the present.
     #[arg(skip)]
     pub(crate) past: Option<Shown>,
-    /// Format of answers
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Only show this domain; with a file, the domain of whatever names none
+    /// Domain to show; with a file, the default domain of entries that name none
     #[arg(long, global = true, env = "MUSTER_DOMAIN")]
     pub(crate) domain: Option<Domain>,
-    /// How long to wait, as 30s or 5m
+    /// Maximum time to wait, such as 30s or 5m
     #[arg(long, global = true, value_parser = parse_duration, allow_negative_numbers = true, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
-    /// Reason of a change, in your words: kept in the log
+    /// Reason for the change, kept in the log
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Id of this request: the same request with the same id is carried out once
+    /// Id of this request: a request repeated with the same id is carried out once
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) request_id: Option<RequestId>,
     /// Client name that the log records [default: the user's name]
     #[arg(long, global = true, env = "MUSTER_CLIENT", value_name = "NAME")]
     pub(crate) client: Option<ClientName>,
-    /// When to colour answers
+    /// When to colour output
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: Color,
     #[arg(
@@ -86,13 +86,13 @@ pub(crate) struct Global {
         value_name = "FILE"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Print help, with the options that every command has
+    /// Print help, including the options that every command has
     #[arg(long, global = true, action = clap::ArgAction::HelpLong, help_heading = None::<&'static str>)]
     pub(crate) help_all: Option<bool>,
     /// Show ids in full
     #[arg(long, global = true)]
     pub(crate) full_ids: bool,
-    /// Write text of programs to a terminal as it is, with what a terminal acts on
+    /// Write program output to a terminal unchanged, including control sequences
     #[arg(long, global = true)]
     pub(crate) raw: bool,
     #[arg(
@@ -102,7 +102,7 @@ pub(crate) struct Global {
         value_name = "FILTER"
     )]
     pub(crate) log: Option<String>,
-    /// How the program itself writes what it says: lines for people, or a JSON object a line
+    /// Format of the program's own log: lines of text, or one JSON object per line
     #[arg(
         long,
         global = true,
@@ -114,13 +114,13 @@ pub(crate) struct Global {
     pub(crate) log_format: LogFormat,
 }
 
-/// How the program writes what it says of itself.
+/// Format of the program's own log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Lines for people.
+    /// Lines of text
     #[default]
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line
     Json,
 }
 
@@ -133,47 +133,47 @@ impl From<LogFormat> for telemetry::Format {
     }
 }
 
-/// How the connection to the NATS server is encrypted.
+/// Encryption of the connection to the NATS server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TlsArgs {
-    /// Certificates of the authorities that the NATS server's certificate may be of [default: the system's]
+    /// Certificates of the authorities that may sign the NATS server's certificate [default: the system's]
     #[arg(long, global = true, env = "MUSTER_NATS_CA", value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Certificate that is shown to the NATS server, with --tls-key
+    /// Client certificate presented to the NATS server, with --tls-key
     #[arg(long, global = true, env = "MUSTER_NATS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Key of that certificate
+    /// Private key of the client certificate
     #[arg(long, global = true, env = "MUSTER_NATS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
 }
 
 impl TlsArgs {
-    /// Who is told an authority or a certificate talks to no server that doesn't encrypt.
+    /// Returns the TLS settings of the NATS connection. TLS is required if an authority or a certificate is
+    /// configured.
     pub(crate) fn of_nats(&self) -> client::Tls {
         let certificate = self.tls_cert.clone().zip(self.tls_key.clone());
         let required = self.tls_ca.is_some() || certificate.is_some();
         client::Tls { required, first: false, roots: self.tls_ca.clone(), certificate }
     }
 
-    /// Whether a certificate is named without its key, or a key without its certificate.
+    /// Returns `true` if a certificate is set without its key, or a key without its certificate.
     pub(crate) const fn is_half(&self) -> bool {
         self.tls_cert.is_some() != self.tls_key.is_some()
     }
 }
 
-/// How strongly something was named: a flag goes before the environment, that before the configuration.
+/// Source of an option's value, in ascending precedence: a flag overrides the environment, which overrides
+/// the configuration file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Strength {
-    /// By the file with options, or not at all.
+    /// The configuration file, or no value at all.
     #[default]
     File,
-    /// By the environment.
     Environment,
-    /// By a flag.
     Flag,
 }
 
-/// How strongly each place was named where a cluster may be, and a domain.
+/// Sources of the options that locate a cluster, and of the domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) nats: Strength,
@@ -183,7 +183,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// As a command line was read.
+    /// Reads the sources from parsed command-line arguments.
     pub(crate) fn of(matches: &ArgMatches) -> Self {
         let strength = |name: &str| match matches.value_source(name) {
             Some(ValueSource::CommandLine) => Strength::Flag,
@@ -199,25 +199,25 @@ impl Named {
     }
 }
 
-/// How answers are written.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Human-readable table
     #[default]
     Table,
     /// One JSON value
     Json,
     /// One JSON value per line
     Jsonl,
-    /// Comma-separated values, with a line of names
+    /// Comma-separated values with a header line
     #[value(hide = true)]
     Csv,
 }
 
-/// Whether answers are coloured.
+/// Use of colour in output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal, unless the environment says otherwise
+    /// On a terminal, unless the environment disables it
     #[default]
     Auto,
     /// Always
@@ -226,162 +226,171 @@ pub(crate) enum Color {
     Never,
 }
 
-/// Commands to a running cluster.
+/// Commands of the client.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Long-running processes: what shall run
+    /// Manage long-running processes (desired LRPs)
     #[command(subcommand, alias = "desired-lrp")]
     Lrp(LrpVerb),
-    /// Instances of processes: what runs
+    /// Manage instances of processes (actual LRPs)
     #[command(subcommand, alias = "actual-lrp")]
     Instance(InstanceVerb),
-    /// Tasks: what runs once
+    /// Manage tasks, which run once
     #[command(subcommand)]
     Task(TaskVerb),
-    /// Periodic tasks: what is launched again and again
+    /// Manage periodic tasks, which are launched on a schedule
     #[command(subcommand)]
     Periodic(PeriodicVerb),
-    /// Parameterised tasks: templates of which each dispatch makes a task
+    /// Manage parameterised tasks: templates that create a task for each dispatch
     #[command(subcommand)]
     Parameterised(ParameterisedVerb),
-    /// Domains, and whether what is desired in them is up to date
+    /// Manage domains, their freshness and their quotas
     #[command(subcommand)]
     Domain(DomainVerb),
-    /// Cells: where things run
+    /// Manage cells, which run instances and tasks
     #[command(subcommand, alias = "node")]
     Cell(CellVerb),
-    /// The cluster as a whole
+    /// Manage the cluster as a whole
     #[command(subcommand)]
     Cluster(ClusterVerb),
-    /// Show the health of the cluster on one screen: exits 0 if it is healthy, 11 if degraded, 12 if unhealthy
+    /// Show the health of the cluster on one screen: exits 0 if it is healthy, 11 if degraded, 12 if
+    /// unhealthy
     Status {
         #[command(flatten)]
         at: At,
     },
-    /// Look whether everything is as it ought to be, and say what to do: the connection, the stream, clocks, rights, the database,
-    /// cells, this host. Changes nothing; exits 0 if no check failed, 9 if one did, 5 if nobody answers
+    /// Diagnose the cluster and suggest fixes: checks the connection, the stream, clocks, permissions, the
+    /// database, cells and this host. Changes nothing; exits 0 if no check failed, 9 if one did, 5 if the
+    /// cluster does not answer
     Doctor(DoctorArgs),
-    /// Write units of systemd for services, and what they need beside them
+    /// Write systemd units for services, and the files that they need
     Install(InstallArgs),
-    /// Evaluations: every scheduling attempt and its cause
+    /// Inspect and retry evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
     Evaluation(EvaluationVerb),
-    /// Events: the log itself
+    /// Read events from the log
     #[command(subcommand)]
     Events(EventsVerb),
-    /// The journal that holds the log
+    /// Maintain the journal that stores the log
     #[command(subcommand)]
     Journal(JournalVerb),
-    /// Keys for secrets: the files of them that every BBS and rep is started with
+    /// Manage key files for secrets, which every BBS and rep is started with
     #[command(subcommand)]
     Secrets(SecretsVerb),
-    /// Users of the NATS server: their roles, keys and certificates, and the server's configuration
+    /// Manage users of the NATS server: their roles, keys and certificates, and the server's configuration
     #[command(subcommand)]
     Auth(AuthVerb),
-    /// Ask a service that was started with --metrics whether it does its work: exits 0 if so, 1 if not, 5 if nobody answers
+    /// Check the health of a service that was started with --metrics: exits 0 if it works, 1 if not, 5 if it
+    /// does not answer
     Probe(ProbeArgs),
-    /// Everything that was decided about one process, instance, task, periodic or parameterised task or cell
+    /// Show every decision about a process, an instance, a task, a periodic or parameterised task, or a cell
     #[command(subcommand)]
     History(History),
-    /// Show what runs and what happens, live
+    /// Show instances and events, live
     Watch,
-    /// Show the cluster on a terminal, live: cells, processes, rollouts, rates; keys lead further
+    /// Show the cluster on a terminal, live: cells, processes, rollouts and rates; keys open details
     Top,
-    /// Explain why an instance or a task is where it is, or what keeps it from a cell: from its state back to the first command
+    /// Explain why an instance or a task is where it is, or why no cell accepts it: from its state back to
+    /// the first command
     Why {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, the beginning or end of an instance guid, or a task
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, a prefix or suffix of an instance guid, or a task
         id: String,
         #[command(flatten)]
         at: At,
     },
-    /// Show what changed between two moments, object by object: exits 0 if nothing did, else 1
+    /// Show changes between two moments, object by object: exits 0 if there are none, else 13
     Diff {
-        /// The earlier moment: a position of the log, a time (UTC, or local as "2026-10-02 14:00"), or a time ago as -10m
+        /// Earlier moment: a log position, a time (UTC, or local as "2026-10-02 14:00"), or a time ago such
+        /// as -10m
         #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
         from: AsOf,
-        /// The later moment [default: now]
+        /// Later moment [default: now]
         #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
         to: Option<AsOf>,
-        /// Only of this: lrp:GUID with its instances, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or domain:NAME
+        /// Only changes of this object: lrp:GUID with its instances, task:GUID, periodic:GUID,
+        /// parameterised:GUID, cell:ID or domain:NAME
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
-    /// Say what would become of everything if something changed: the recorded cluster goes on here, in virtual time. Writes
-    /// nothing; exits 6 if not all of it finds a place
+    /// Simulate a change against the recorded cluster, in virtual time. Writes nothing; exits 6 if not
+    /// everything can be placed
     WhatIf(WhatIfArgs),
-    /// Say what would have become of a part of the log with other settings: its recorded causes, in virtual time. Writes nothing
+    /// Replay the recorded causes of a part of the log with other settings, in virtual time. Writes nothing
     Replay(ReplayArgs),
-    /// Say what a BBS that knows the log decides on one command, as JSON; writes nothing
+    /// Print the decision that a BBS with this log makes on one command, as JSON; writes nothing
     Decide(DecideArgs),
-    /// Say what a rep does about a container and its record, by its tables, as JSON; asks nobody
+    /// Print the action of a rep for a container and its record, as JSON; uses only the reconciliation tables
+    /// and no cluster
     Reconcile(ReconcileArgs),
-    /// Ask the tables of the cluster in SQL, read only: everything that happened, and what holds now
+    /// Query the tables of the cluster in SQL, read-only: every recorded event, and the current state
     Sql {
-        /// The question, as "SELECT count(*) FROM events"
+        /// SQL query, such as "SELECT count(*) FROM events"
         question: String,
         #[command(flatten)]
         of: OfDatabase,
         #[command(flatten)]
         at: At,
     },
-    /// The tables of a database as a whole: whether they are right, and making them again
+    /// Verify and rebuild the tables of a database
     #[command(subcommand)]
     Projection(ProjectionVerb),
-    /// What of the journal is in no table, and what a projector can't get past
+    /// List, retry and skip journal entries that projections skipped or cannot process
     #[command(subcommand)]
     DeadLetters(DeadLettersVerb),
-    /// Show everything that one command caused, as a tree with durations, however long ago it was
+    /// Show everything that one command caused, as a tree with durations, however old it is
     Trace {
-        /// Decision, correlation or evaluation id, instance guid (whole, or 8 characters or more of its beginning or end), or
-        /// request id
+        /// Decision, correlation or evaluation id, instance guid (whole, or a prefix or suffix of at least 8
+        /// characters), or request id
         #[arg(value_parser = Sought::parse)]
         id: Sought,
-        /// Also send it as OpenTelemetry spans (OTLP over HTTP, JSON) to this collector; without a path to /v1/traces there
+        /// Also send the trace as OpenTelemetry spans (OTLP over HTTP, JSON) to this collector; a URL without
+        /// a path gets /v1/traces
         #[arg(long, value_parser = Collector::parse, value_name = "URL")]
         otlp: Option<Collector>,
     },
-    /// Write the log to a file: as lines that muster import reads again byte for byte, or as events or columns for
-    /// other programs
+    /// Write the log to a file: as lines that muster import restores byte for byte, or as events or columns
+    /// for other programs
     Export {
-        /// File; - is the standard output
+        /// File to write; - is standard output
         file: PathBuf,
-        /// Begin with this position, or with what was decided at this time or later [default: the beginning]
+        /// First position to export, or the earliest decision time [default: the start of the log]
         #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
         from: Option<AsOf>,
-        /// End with this position, or before anything that was decided later than this time [default: the end]
+        /// Last position to export, or the latest decision time [default: the end of the log]
         #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
         to: Option<AsOf>,
-        /// How it is written
+        /// Format of the file
         #[arg(long, value_enum, default_value_t)]
         format: ExportFormat,
     },
-    /// Read an export into an empty journal: a data folder (--data) or a NATS server (--nats). The same positions, bytes and
-    /// state
+    /// Import an export into an empty journal: a data folder (--data) or a NATS server (--nats). Positions,
+    /// bytes and state stay the same
     Import {
-        /// File that muster export wrote
+        /// File written by muster export
         file: PathBuf,
-        /// Go on with an import of the same file that was interrupted
+        /// Continue an interrupted import of the same file
         #[arg(long = "continue")]
         goes_on: bool,
-        /// NATS servers that must hold every entry, if the stream is made: 1, 3 or 5
+        /// NATS servers that must store each entry, if the stream is created: 1, 3 or 5
         #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
         replicas: usize,
     },
-    /// Proof of what happened: sign what the log says, and verify that it still does
+    /// Sign the log, and verify that it is unchanged
     #[command(subcommand)]
     Audit(AuditVerb),
-    /// Pack an incident into a folder: the log up to a while after a moment, how the cluster is, and how to replay it
+    /// Pack an incident into a folder: the log until some time after a moment, reports on the cluster, and
+    /// replay instructions
     Bundle {
-        /// Around which moment: a position, a time, or a time ago as -10m
+        /// Moment of the incident: a log position, a time, or a time ago such as -10m
         #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
         around: AsOf,
-        /// How many minutes before and after it
+        /// Minutes to include before and after the moment
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(0..=MOST_MINUTES), allow_negative_numbers = true)]
         minutes: u64,
-        /// Folder to make
+        /// Folder to create
         folder: PathBuf,
     },
-    /// JSON Schemas of events and commands, for other programs
+    /// Print JSON Schemas of events and commands, for other programs
     #[command(subcommand)]
     Schema(SchemaVerb),
     /// Print completions for a shell
@@ -391,20 +400,20 @@ pub(crate) enum Command {
     },
 }
 
-/// What can be asked of schemas.
+/// Subcommands of `muster schema`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SchemaVerb {
-    /// List them: of each event, of each command, and of an entry of the log
+    /// List the schemas: one for each event, one for each command, and one for log entries
     #[command(alias = "ls")]
     List,
-    /// Print one
+    /// Print a schema
     Show {
-        /// The type of an event, as actual.claimed.v1, a command, as lrp.desire, or entry
+        /// Event type such as actual.claimed.v1, command such as lrp.desire, or entry
         name: String,
     },
 }
 
-/// Whether a command waits until it is carried out.
+/// Option that makes a command return before it has taken effect.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Wait {
     /// Return as soon as the command is in the log
@@ -412,42 +421,43 @@ pub(crate) struct Wait {
     pub(crate) detach: bool,
 }
 
-/// Whether only what was planned is carried out.
+/// Option that ties a command to a plan.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Planned {
-    /// Only if nothing was decided about what the file names since this position, which a plan says: else it is refused
+    /// Refuse the command if anything was decided about the objects in the file after this position, which a
+    /// plan prints
     #[arg(long, value_name = "POSITION", value_parser = parse_position)]
     pub(crate) if_position: Option<Position>,
 }
 
-/// What can be done with processes.
+/// Subcommands of `muster lrp`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LrpVerb {
     /// Desire the processes of a file
     Desire {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Make the processes of a file what it says: desire them, or change them; the same file twice changes nothing
+    /// Make processes match a file: create or change them; applying the same file again changes nothing
     Apply {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
         #[command(flatten)]
         planned: Planned,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Compare the processes of a file with those of the cluster: exits 0 if they are the same, else 1
+    /// Compare the processes of a file with those of the cluster: exits 0 if they are the same, else 13
     Diff {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
     },
-    /// Say what applying a file would do: what would go where, in which steps, and what would find no room. Changes nothing;
-    /// exits 0 if nothing would change, 1 if something would, 6 if not all of it fits
+    /// Preview applying a file: placements, steps, and instances that do not fit. Changes nothing; exits 0 if
+    /// nothing would change, 13 if something would, 6 if not everything fits
     Plan {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
     },
     /// List processes
@@ -471,70 +481,71 @@ pub(crate) enum LrpVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Change a process: its instances, priority, routes and annotation at once, and to what a file says by a rollout
+    /// Change a process: instances, priority, routes and annotation at once, the definition in a file by a
+    /// rollout
     Update {
         /// Guid of the process
         guid: ProcessGuid,
-        /// TOML or JSON that says what the process shall be; - is the standard input
+        /// TOML or JSON file that describes the process; - is standard input
         #[arg(value_name = "FILE", conflicts_with = "file")]
         positional: Option<PathBuf>,
-        /// The same, as an option
+        /// Same file, as an option
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Number of instances
         #[arg(long, value_name = "N", value_parser = number(0..=INSTANCES), allow_negative_numbers = true)]
         instances: Option<u32>,
-        /// How urgent it is, 1 to 100: whose priority is greater is placed first
+        /// Priority, 1 to 100: a higher priority is placed first
         #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
         priority: Option<Priority>,
         /// File with routing data, TOML or JSON: any value for each router
         #[arg(long, value_name = "FILE")]
         routes: Option<PathBuf>,
-        /// Text of your own
+        /// Annotation, any text
         #[arg(long, value_name = "TEXT")]
         annotation: Option<String>,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Have every instance run a definition that the process has
+    /// Make every instance run a definition that the process already has
     Activate {
         /// Guid of the process
         guid: ProcessGuid,
-        /// Id of the definition: muster lrp show GUID lists them
+        /// Id of the definition, as listed by muster lrp show GUID
         definition: DefinitionId,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Replace every instance by one that runs the same, by a rollout
+    /// Replace every instance with one of the same definition, by a rollout
     Restart {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Spread the instances evenly over the cells, by a rollout that replaces all of them one after the other; does nothing
-    /// where that would not make it better
+    /// Spread the instances evenly over the cells, by a rollout that replaces all of them one after the
+    /// other; does nothing if that would not improve the spread
     Rebalance {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Go back to a definition that the process ran before, by a rollout. What else was changed stays as it is
+    /// Return to a definition that the process ran before, by a rollout. Other changes stay
     Rollback {
         /// Guid of the process
         guid: ProcessGuid,
-        /// A definition, or a moment at which the process was to run it: a position of the log, a time, or a time ago as -10m
-        /// [default: the last other definition that was not rolled back]
+        /// Definition, or a moment at which it was the active one: a log position, a time, or a time ago such
+        /// as -10m [default: the last other definition that was not rolled back]
         #[arg(long, value_name = "DEFINITION|MOMENT", allow_hyphen_values = true)]
         to: Option<String>,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Rollouts: the replacement of instances by those of another definition
+    /// Manage rollouts, which replace instances with those of another definition
     #[command(subcommand)]
     Rollout(RolloutVerb),
-    /// Remove a process: its instances are stopped
+    /// Remove a process and stop its instances
     #[command(alias = "rm")]
     Remove {
         /// Guid of the process
@@ -544,22 +555,22 @@ pub(crate) enum LrpVerb {
     },
 }
 
-/// What can be done with the rollout of a process.
+/// Subcommands of `muster lrp rollout`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RolloutVerb {
-    /// Show where the rollout stands, and why it waits
+    /// Show the progress of the rollout, and why it waits
     Status {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         at: At,
     },
-    /// Follow the rollout to its end
+    /// Follow the rollout until it ends
     Watch {
         /// Guid of the process
         guid: ProcessGuid,
     },
-    /// Pause the rollout: no index takes its turn any more
+    /// Pause the rollout: no further index is replaced
     Pause {
         /// Guid of the process
         guid: ProcessGuid,
@@ -571,18 +582,19 @@ pub(crate) enum RolloutVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Roll back to the definition that was healthy when the rollout began
+    /// Roll back to the definition that was healthy when the rollout started
     Rollback {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         wait: Wait,
     },
-    /// List the newest rollouts of a process: of its present life or, if it is gone, of all that the log tells of
+    /// List the newest rollouts of a process: those since it was created or, if it was removed, all in the
+    /// log
     History {
         /// Guid of the process
         guid: ProcessGuid,
-        /// How many at most
+        /// Maximum number of rollouts
         #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = number(1..=INSTANCES), allow_negative_numbers = true)]
         limit: u32,
         #[command(flatten)]
@@ -590,28 +602,28 @@ pub(crate) enum RolloutVerb {
     },
 }
 
-/// What can be done with instances.
+/// Subcommands of `muster instance`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum InstanceVerb {
     /// List instances
     #[command(alias = "ls")]
     List {
-        /// Only of this process
+        /// Only instances of this process
         #[arg(long, visible_alias = "process", value_name = "GUID")]
         lrp: Option<ProcessGuid>,
-        /// Only on this cell
+        /// Only instances on this cell
         #[arg(long, value_name = "ID")]
         cell: Option<CellId>,
-        /// Those that ended: the newest of each index, and how each of them ended
+        /// Ended instances: the newest of each index, with its reason
         #[arg(long, conflicts_with_all = ["state", "all"])]
         ended: bool,
         /// With --ended and --lrp: only this index of the process
         #[arg(long, value_name = "N")]
         index: Option<u32>,
-        /// Only in this state: unclaimed, claimed, running, crashed
+        /// Only instances in this state: unclaimed, claimed, running, crashed
         #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]
         state: Option<String>,
-        /// Both records of an instance that is being evacuated, not only the one that counts
+        /// Both records of an evacuating instance, not only the one that counts
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -619,94 +631,95 @@ pub(crate) enum InstanceVerb {
     },
     /// Show an instance
     Show {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
         #[command(flatten)]
         at: At,
     },
-    /// Show what an instance wrote
+    /// Show the output of an instance
     Logs {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, the beginning or end of an instance guid, or PROCESS for all its instances
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, a prefix or suffix of an instance guid, or PROCESS for
+        /// all its instances
         id: String,
         /// Wait for more lines
         #[arg(short, long)]
         follow: bool,
-        /// Take the id for that of a process, whatever else it may name
+        /// Treat the id as that of a process, even if it also matches something else
         #[arg(long)]
         all: bool,
-        /// Show the log of the container that crashed last, even while another runs
+        /// Show the log of the container that crashed last, even if another is running
         #[arg(long, conflicts_with_all = ["follow", "all"])]
         previous: bool,
     },
-    /// List a folder of an instance's work directory, or write a file of it to the standard output
+    /// List a folder in an instance's work directory, or write a file in it to standard output
     Files {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
-        /// Path below the work directory [default: that itself]
+        /// Path below the work directory [default: the work directory itself]
         #[arg(default_value = "", hide_default_value = true)]
         path: String,
     },
-    /// Run one more program in an instance's container, and end as it does
+    /// Run an additional program in an instance's container, and exit with its status
     Exec(ExecArgs),
     /// Stop an instance; if it is still desired it starts again
     Stop {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
     },
 }
 
-/// A program that is to be run in the container of an instance.
+/// Program to run in the container of an instance.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+    /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
     pub(crate) id: String,
-    /// Give it a terminal [default: where the standard input and output are one]
+    /// Allocate a terminal [default: if standard input and output are terminals]
     #[arg(short, long)]
     pub(crate) tty: bool,
-    /// Give it none
+    /// Allocate no terminal
     #[arg(short = 'T', long, conflicts_with = "tty")]
     pub(crate) no_tty: bool,
-    /// Give it nothing to read
+    /// Send no standard input to the program
     #[arg(short = 'n', long)]
     pub(crate) no_stdin: bool,
-    /// Who runs it [default: who runs the first program of the action]
+    /// User that runs the program [default: the user of the action's first program]
     #[arg(short, long, value_name = "USER[:GROUP]", default_value = "", hide_default_value = true)]
     pub(crate) user: String,
-    /// Where it runs, below the work directory [default: where the first program of the action runs]
+    /// Folder to run in, below the work directory [default: the folder of the action's first program]
     #[arg(short = 'w', long, value_name = "FOLDER", default_value = "", hide_default_value = true)]
     pub(crate) dir: String,
-    /// The program and its arguments: they are kept in the log, so what is secret is better read by the program
+    /// Program and its arguments; the log records them, so let the program read secrets itself
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<String>,
 }
 
-/// What can be done with tasks.
+/// Subcommands of `muster task`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TaskVerb {
     /// Run the tasks of a file
     #[command(alias = "desire")]
     Run {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
-        /// Wait until they end, and show the results
+        /// Wait until the tasks end, and show their results
         #[arg(short, long)]
         wait: bool,
         #[command(flatten)]
         planned: Planned,
     },
-    /// Say what running the tasks of a file would do: which cell each would get, or what keeps it from running, and whether it
-    /// would wait or fail. Changes nothing; exits 1 if all of them would run, 6 if not
+    /// Preview running the tasks of a file: the cell of each task, or what keeps it from running, and whether
+    /// it would wait or fail. Changes nothing; exits 13 if all of them would run, 6 if not
     Plan {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
     },
     /// List tasks
     #[command(alias = "ls")]
     List {
-        /// Those that completed and are deleted: the newest of each domain
+        /// Completed tasks that are deleted: the newest of each domain
         #[arg(long)]
         ended: bool,
-        /// Only on this cell
+        /// Only tasks on this cell
         #[arg(long, value_name = "ID")]
         cell: Option<CellId>,
         #[command(flatten)]
@@ -724,12 +737,12 @@ pub(crate) enum TaskVerb {
         /// Guid of the task
         guid: TaskGuid,
     },
-    /// Resolve a completed task: its outcome has been seen, and it is deleted
+    /// Resolve a completed task: acknowledge its outcome and delete it
     Resolve {
         /// Guid of the task
         guid: TaskGuid,
     },
-    /// Show what a task wrote
+    /// Show the output of a task
     Logs {
         /// Guid of the task
         guid: TaskGuid,
@@ -739,13 +752,13 @@ pub(crate) enum TaskVerb {
     },
 }
 
-/// What can be done with periodic tasks.
+/// Subcommands of `muster periodic`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PeriodicVerb {
-    /// Make the periodic tasks of a file what it says: desire them, or change them; the same file twice changes nothing
+    /// Make periodic tasks match a file: create or change them; applying the same file again changes nothing
     #[command(alias = "desire")]
     Apply {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
     },
     /// List periodic tasks
@@ -754,7 +767,7 @@ pub(crate) enum PeriodicVerb {
         #[command(flatten)]
         at: At,
     },
-    /// Show a periodic task, its last launch and what it launches
+    /// Show a periodic task, its last launch and its task definition
     Show {
         /// Guid of the periodic task
         guid: PeriodicGuid,
@@ -766,17 +779,17 @@ pub(crate) enum PeriodicVerb {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
-    /// Resume a periodic task, from the next time that is due
+    /// Resume a periodic task, from the next due time
     Resume {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
-    /// Launch a task now, whatever the schedule says
+    /// Launch a task now, regardless of the schedule
     Launch {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
-    /// Remove a periodic task; what it launched runs on
+    /// Remove a periodic task; tasks that it launched keep running
     #[command(alias = "rm")]
     Remove {
         /// Guid of the periodic task
@@ -784,14 +797,14 @@ pub(crate) enum PeriodicVerb {
     },
 }
 
-/// What can be done with parameterised tasks.
+/// Subcommands of `muster parameterised`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ParameterisedVerb {
-    /// Make the parameterised tasks of a file what it says: desire them, or change them; the same file twice changes
+    /// Make parameterised tasks match a file: create or change them; applying the same file again changes
     /// nothing
     #[command(alias = "desire")]
     Apply {
-        /// TOML or JSON; - is the standard input
+        /// TOML or JSON file; - is standard input
         file: PathBuf,
     },
     /// List parameterised tasks
@@ -800,41 +813,41 @@ pub(crate) enum ParameterisedVerb {
         #[command(flatten)]
         at: At,
     },
-    /// Show a parameterised task, what waits and what its tasks run
+    /// Show a parameterised task, its waiting dispatches and its task definition
     Show {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
         #[command(flatten)]
         at: At,
     },
-    /// Run a task of it, with what only this task is given
+    /// Run a task from a parameterised task, with a payload and parameters of its own
     Dispatch {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
-        /// File with the payload, at most 16 KiB; - is the standard input
+        /// File with the payload, at most 16 KiB; - is standard input
         #[arg(long, value_name = "FILE")]
         payload: Option<PathBuf>,
-        /// A parameter, any number of times
+        /// Parameter; may be repeated
         #[arg(long = "param", value_parser = parse_parameter, value_name = "NAME=VALUE")]
         parameters: Vec<(String, String)>,
-        /// The same key again is the same dispatch, and runs nothing
+        /// Idempotency key: another dispatch with the same key runs nothing
         #[arg(long)]
         key: Option<DispatchKey>,
-        /// How urgent the task is, 1 to 100 [default: as its template says]
+        /// Priority of the task, 1 to 100 [default: that of its template]
         #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
         priority: Option<Priority>,
-        /// Wait until it ends, and show its result
+        /// Wait until the task ends, and show its result
         #[arg(short, long)]
         wait: bool,
     },
-    /// Withdraw a dispatch that waits: it becomes no task
+    /// Withdraw a waiting dispatch, so that it creates no task
     Withdraw {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
         /// Number of the dispatch
         number: u64,
     },
-    /// Remove a parameterised task; what it launched runs on, what waits is withdrawn
+    /// Remove a parameterised task; tasks that it launched keep running, waiting dispatches are withdrawn
     #[command(alias = "rm")]
     Remove {
         /// Guid of the parameterised task
@@ -842,7 +855,7 @@ pub(crate) enum ParameterisedVerb {
     },
 }
 
-/// What can be done with domains.
+/// Subcommands of `muster domain`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DomainVerb {
     /// List domains
@@ -851,7 +864,7 @@ pub(crate) enum DomainVerb {
         #[command(flatten)]
         at: At,
     },
-    /// Show use and quotas of a domain
+    /// Show usage and quotas of a domain
     Show {
         /// Name of the domain
         #[arg(value_name = "DOMAIN")]
@@ -859,7 +872,7 @@ pub(crate) enum DomainVerb {
         #[command(flatten)]
         at: At,
     },
-    /// Change quotas of a domain, as an operator; quotas that are left out keep their values
+    /// Change quotas of a domain, as an operator; omitted quotas keep their values
     Limit {
         /// Name of the domain
         #[arg(value_name = "DOMAIN")]
@@ -873,22 +886,22 @@ pub(crate) enum DomainVerb {
         /// Commands per second of all clients together, at least 1
         #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX), allow_negative_numbers = true)]
         commands_per_second: Option<u32>,
-        /// Programs that `instance exec` runs at the same time on one cell
+        /// Programs of `instance exec` that may run on one cell at the same time
         #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
         exec_sessions: Option<u32>,
     },
-    /// Declare that what is desired in a domain is up to date: what nobody desires there is stopped
+    /// Declare the desired state of a domain up to date: instances that are no longer desired are stopped
     Refresh {
         /// Name of the domain
         #[arg(value_name = "DOMAIN")]
         name: Domain,
-        /// How long that holds, as 1h [default: for ever]
+        /// Time until that expires, such as 1h [default: never]
         #[arg(long, value_parser = parse_duration, value_name = "TIME")]
         ttl: Option<Duration>,
     },
 }
 
-/// What can be done with cells.
+/// Subcommands of `muster cell`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CellVerb {
     /// List cells
@@ -897,27 +910,27 @@ pub(crate) enum CellVerb {
         #[command(flatten)]
         at: At,
     },
-    /// Show a cell, and what runs there
+    /// Show a cell, with its instances and tasks
     Show {
         /// Id of the cell
         id: CellId,
         #[command(flatten)]
         at: At,
     },
-    /// Move everything away from a cell; it takes no new work, and its rep ends when that is done
+    /// Move everything off a cell; it accepts no new work, and its rep exits when it is empty
     Evacuate {
         /// Id of the cell
         id: CellId,
-        /// Return when the containers of the cell are gone and its rep has left
+        /// Wait until the containers of the cell are gone and its rep has left
         #[arg(long)]
         wait: bool,
     },
-    /// Give a cell no new work; what runs there stays
+    /// Place no new work on a cell; running work stays
     Cordon {
         /// Id of the cell
         id: CellId,
     },
-    /// Cancel a cordon or an evacuation: the cell takes work again, and what was not moved stays
+    /// Cancel a cordon or an evacuation: the cell accepts work again, and work that was not moved stays
     Uncordon {
         /// Id of the cell
         id: CellId,
@@ -927,30 +940,32 @@ pub(crate) enum CellVerb {
         /// Id of the cell
         id: CellId,
     },
-    /// Have a cell go on with a log that was restored, though its rep knows a later term of the one that was lost
+    /// Let a cell continue with a restored log although its rep knows a later term of the lost log
     AcceptLog {
         /// Id of the cell
         id: CellId,
     },
 }
 
-/// What can be done with the cluster.
+/// Subcommands of `muster cluster`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Show which services are alive and which of them lead, and count cells, processes, instances and tasks
+    /// Show live services and leaders, and count cells, processes, instances and tasks
     Show {
         #[command(flatten)]
         at: At,
     },
-    /// Found a cluster on a NATS server that has none: makes the stream, and writes its first entry
+    /// Found a cluster on a NATS server that has none: creates the stream and writes its first entry
     Found(FoundArgs),
-    /// Switch preemption on or off: whether what is less urgent by 10 or more may be stopped, so that what waits has room
+    /// Switch preemption on or off: it lets waiting work stop running work whose priority is lower by 10 or
+    /// more
     Preemption {
-        /// On or off
+        /// New setting
         #[arg(value_enum)]
         switch: Switch,
     },
-    /// Change the number of shards of the log: how many entries of processes, and of tasks, are written at the same time
+    /// Change the number of shards of the log: how many entries of processes, and of tasks, are written
+    /// concurrently
     Shards {
         /// 1 to 1024; more shards mean more, smaller entries
         #[arg(value_name = "N", value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true)]
@@ -958,109 +973,111 @@ pub(crate) enum ClusterVerb {
     },
 }
 
-/// Whether something is on.
+/// State of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
-    /// It is
+    /// Enabled
     On,
-    /// It is not
+    /// Disabled
     Off,
 }
 
-/// What can be done with evaluations.
+/// Subcommands of `muster evaluation`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum EvaluationVerb {
-    /// List the open evaluations, and the newest that ended
+    /// List the open evaluations and the newest ended ones
     #[command(alias = "ls")]
     List {
-        /// Only of this process
+        /// Only evaluations of this process
         #[arg(long, value_name = "GUID")]
         lrp: Option<ProcessGuid>,
-        /// Only of this task
+        /// Only evaluations of this task
         #[arg(long, value_name = "GUID", conflicts_with = "lrp")]
         task: Option<TaskGuid>,
-        /// Only the open ones
+        /// Only open evaluations
         #[arg(long)]
         open: bool,
         #[command(flatten)]
         at: At,
     },
-    /// Show an evaluation: its cause, its chain, and what it placed where
+    /// Show an evaluation: its cause, its chain and its placements
     Show {
-        /// Id of the evaluation, or its beginning or end
+        /// Id of the evaluation, or a prefix or suffix of it
         id: String,
         #[command(flatten)]
         at: At,
     },
-    /// Tell what happens to an evaluation until it ends, or to all of them
+    /// Follow an evaluation until it ends, or follow all evaluations
     Watch {
-        /// Id of the evaluation, or its beginning or end; all, if left out
+        /// Id of the evaluation, or a prefix or suffix of it [default: all evaluations]
         id: Option<String>,
     },
-    /// Have an evaluation tried again now: one that is delayed, blocked or failed
+    /// Retry an evaluation now: one that is delayed, blocked or failed
     Retry {
-        /// Id of the evaluation, or its beginning or end
+        /// Id of the evaluation, or a prefix or suffix of it
         id: String,
     },
 }
 
-/// What can be done with the journal.
+/// Subcommands of `muster journal`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum JournalVerb {
-    /// Record that the journal holds no entry at a position: for an entry of a later program, which stops every BBS.
-    /// If no BBS answers, the record is written into the journal directly
+    /// Quarantine a position: record that it holds no entry. For an entry of a later program, which stops
+    /// every BBS. If no BBS answers, the record is written into the journal directly
     SetAside {
         /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
         position: Position,
     },
-    /// Turn off compression of the stream that holds the journal, which an earlier version turned on. Needs the credentials
-    /// of an admin of the NATS server. No entry changes, and services may run
+    /// Turn off compression of the stream that holds the journal, which an earlier version turned on. Needs
+    /// the credentials of an admin of the NATS server. No entry changes, and services may keep running
     Migrate,
 }
 
-/// Which file of keys.
+/// Path of a key file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeyFile {
-    /// File of keys [default: that of muster dev, in its data folder]
+    /// Key file [default: that of muster dev, in its data folder]
     #[arg(value_name = "FILE", env = "MUSTER_SECRETS")]
     pub(crate) file: Option<PathBuf>,
 }
 
-/// What can be done with keys for secrets.
+/// Subcommands of `muster secrets`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SecretsVerb {
-    /// Make a file with a first key
+    /// Create a key file with a first key
     Init {
         #[command(flatten)]
         keys: KeyFile,
     },
-    /// Add a key to a file, which only opens at first: bring the file to every rep and BBS, then have it seal
+    /// Add a key to a file. At first it only opens: copy the file to every rep and BBS, then pass --seal
     Rotate {
         #[command(flatten)]
         keys: KeyFile,
-        /// Have this key seal from now on, which every rep and BBS has by now; the others still open what they sealed
+        /// Seal with this key from now on; every rep and BBS must have it already. The other keys still open
+        /// values that they sealed
         #[arg(long, value_name = "KEY")]
         seal: Option<String>,
     },
-    /// List the keys of a file by their ids
+    /// List the ids of the keys in a file
     List {
         #[command(flatten)]
         keys: KeyFile,
     },
-    /// Take a key out of a file: what it sealed is erased, for whoever has no other copy of it. Says what still uses it
+    /// Remove a key from a file. Values that it sealed are erased unless another copy of the key exists.
+    /// Lists what still uses the key
     Forget {
         /// Id of the key
         key: String,
         #[command(flatten)]
         keys: KeyFile,
-        /// Forget it whatever still uses it
+        /// Remove the key even if it is still in use
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// How the log is written to a file.
+/// Format of an exported log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// The journal itself, one message per line, with a manifest: muster import reads it
@@ -1072,32 +1089,32 @@ pub(crate) enum ExportFormat {
     Parquet,
 }
 
-/// The longest time around a moment, in minutes: a year.
+/// Maximum distance from a moment, in minutes: one year.
 const MOST_MINUTES: u64 = 366 * 24 * 60;
 
-/// What can be proved.
+/// Subcommands of `muster audit`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AuditVerb {
-    /// Make a key that signs checkpoints. Keep it away from the machines that hold the log
+    /// Create a key that signs checkpoints. Keep it away from the machines that hold the log
     Keygen {
-        /// File to make, for this user alone
+        /// File to create, readable by this user only
         file: PathBuf,
     },
-    /// Sign the hash of the whole log as it is now, and append that to a file
+    /// Sign the hash of the whole log as it is now, and append it to a file
     Checkpoint {
-        /// File of checkpoints
+        /// Checkpoint file
         file: PathBuf,
-        /// File with the key that signs: muster audit keygen
+        /// File with the signing key, created by muster audit keygen
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },
-    /// Verify the log against checkpoints or an export, and that each decision was legal when it was made: exits 9 if
-    /// anything is found
+    /// Verify the log against checkpoints or an export, and that each decision was legal when it was made:
+    /// exits 9 if there are findings
     Verify {
-        /// File of checkpoints, or an export of the same log; may be given again
+        /// Checkpoint file, or an export of the same log; may be repeated
         #[arg(long, value_name = "FILE")]
         against: Vec<PathBuf>,
-        /// Public key whose checkpoints count [default: that of the first checkpoint]
+        /// Public key of the checkpoints to trust [default: that of the first checkpoint]
         #[arg(long, value_name = "KEY", value_parser = parse_key)]
         key: Option<PublicKey>,
         /// Verify this export instead of the cluster's journal
@@ -1106,25 +1123,27 @@ pub(crate) enum AuditVerb {
     },
 }
 
-/// What can be done with events.
+/// Subcommands of `muster events`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum EventsVerb {
-    /// Show events as they come
+    /// Show new events as they arrive
     Tail {
-        /// Begin after this position [default: now]
+        /// Start after this position [default: now]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
-        /// Only about this: lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster
+        /// Only events about this object: lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID,
+        /// domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
     /// List events
     #[command(alias = "ls")]
     List {
-        /// Begin after this position [default: the beginning]
+        /// Start after this position [default: the start of the log]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
-        /// Only about this: lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster
+        /// Only events about this object: lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID,
+        /// domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
@@ -1136,7 +1155,7 @@ pub(crate) enum EventsVerb {
     },
 }
 
-/// Whose history.
+/// Subcommands of `muster history`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum History {
     /// History of a process and its instances
@@ -1145,10 +1164,11 @@ pub(crate) enum History {
         /// Guid of the process
         guid: ProcessGuid,
     },
-    /// History of an index of a process, or of one definition there, or of one container, even if it is gone
+    /// History of an index of a process, of one definition at that index, or of one container, even if it is
+    /// gone
     #[command(alias = "actual-lrp")]
     Instance {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
     },
     /// History of a task
@@ -1156,12 +1176,12 @@ pub(crate) enum History {
         /// Guid of the task
         guid: TaskGuid,
     },
-    /// History of a periodic task: its launches, and what it skipped
+    /// History of a periodic task: its launches and skipped launches
     Periodic {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
-    /// History of a parameterised task: what was dispatched, launched and withdrawn
+    /// History of a parameterised task: its dispatches, launches and withdrawals
     Parameterised {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
@@ -1197,7 +1217,7 @@ pub(super) fn parse_position(text: &str) -> Result<Position, Invalid> {
 }
 
 fn parse_about(text: &str) -> Result<String, Invalid> {
-    // All of these have names of one kind.
+    // The names of all these kinds have the same syntax.
     let known = match text.split_once(':') {
         Some(("lrp" | "task" | "periodic" | "parameterised" | "cell" | "domain", name)) => {
             ProcessGuid::new(name).is_ok()
@@ -1209,7 +1229,7 @@ fn parse_about(text: &str) -> Result<String, Invalid> {
     if known { Ok(text.to_owned()) } else { Err(Invalid::new("filter", text, expected)) }
 }
 
-/// An evaluation's whole id, if the text is one.
+/// Parses a whole evaluation id. Returns `None` for any other text.
 pub(crate) fn whole_id(text: &str) -> Option<EvaluationId> {
     (text.len() == 36).then(|| text.parse().ok()).flatten()
 }

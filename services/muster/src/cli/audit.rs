@@ -1,4 +1,4 @@
-//! `muster audit`: signing what the log says, and verifying that it still does.
+//! `muster audit`: signs the log, and verifies that the log still matches its signatures.
 
 mod checkpoints;
 mod judging;
@@ -20,7 +20,7 @@ use super::table::{Cell, Table};
 use super::words::count;
 use crate::archive::{file_failure, unless_cancelled};
 
-/// Findings that are shown, the first ones. All are counted.
+/// Maximum number of findings that are shown. The total counts all of them.
 const SHOWN: usize = 1_000;
 
 pub(super) async fn run(verb: AuditVerb, global: &Global) -> Result<(), Failure> {
@@ -39,7 +39,7 @@ pub(super) async fn run(verb: AuditVerb, global: &Global) -> Result<(), Failure>
     }
 }
 
-/// What a file to verify against is.
+/// Kind of a file to verify against.
 enum Against {
     Checkpoints,
     Export,
@@ -63,11 +63,11 @@ fn against(path: &Path) -> Result<Against, Failure> {
             }
         };
     }
-    // It vouches for nothing, and whoever verifies has to know.
+    // An empty file counts as a checkpoint file: the verification then reports that it holds no checkpoints.
     Ok(Against::Checkpoints)
 }
 
-/// The lines of a file, none of them longer than a checkpoint may be and one byte: of a longer one that is the beginning.
+/// Bounded reader of a file's lines. A line longer than `LINE_BYTES` is cut to one byte more than that.
 struct BoundedLines(BufReader<File>);
 
 impl BoundedLines {
@@ -75,7 +75,7 @@ impl BoundedLines {
         Self(BufReader::new(file))
     }
 
-    /// The next line, with what ends it; none: that was the last.
+    /// Returns the next line with its terminator, or `None` at the end of the file.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX) + 1;
@@ -116,7 +116,7 @@ async fn verify(
     tell(&judged?, Output::new(global))
 }
 
-/// Shows what was found.
+/// Prints the findings and a summary.
 fn tell(judged: &Judged, output: Output) -> Result<(), Failure> {
     let shown = &judged.findings[..judged.findings.len().min(SHOWN)];
     if !shown.is_empty() || !output.is_for_people() {

@@ -1,5 +1,6 @@
-//! `muster auth`: users of a NATS server with the permissions of their roles, their keys and certificates, and the server's
-//! configuration. It asks no cluster: it changes a folder, and has the server read it again.
+//! `muster auth`: users of a NATS server with the permissions of their roles, their keys and certificates,
+//! and the server's configuration. The commands change a folder and make a local server reload it. They
+//! contact no cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,93 +19,99 @@ use super::output::{Output, note};
 use super::table::{Cell, Table};
 use crate::error::{ServiceError, chain};
 
-/// The program that is told to read its configuration again.
+/// Name of the NATS server program, which is signalled to reload its configuration.
 const SERVER: &str = "nats-server";
 
-/// What can be done with the users of a server.
+/// Subcommands of `muster auth`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AuthVerb {
-    /// Make a folder with a certificate authority, a user of each role, and the configuration of a NATS server for them
+    /// Create a folder with a certificate authority, a user of each role, and the configuration of a NATS
+    /// server for them
     Init {
-        /// The folder
+        /// Folder to create
         folder: PathBuf,
-        /// A name or an address by which the server is reached; may be given again. The first one is what users are told
-        /// [default: 127.0.0.1]
+        /// Name or address of the server; may be repeated. Users connect to the first one [default:
+        /// 127.0.0.1]
         #[arg(long = "host", value_name = "HOST")]
         hosts: Vec<String>,
-        /// Where the server listens [default: 127.0.0.1:4222, or 0.0.0.0:4222 if a host is named]
+        /// Address that the server listens on [default: 127.0.0.1:4222, or 0.0.0.0:4222 if a host is named]
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<String>,
-        /// Where its monitoring listens: whoever reaches that sees who is connected
+        /// Address of the monitoring endpoint; everyone who can reach it sees all connections
         #[arg(long, default_value = "127.0.0.1:8222", value_name = "ADDRESS")]
         monitoring: String,
-        /// The folder as the server and whoever connects see it, if elsewhere: in containers
+        /// Path of the folder as the server and its users see it, if different, as in containers
         #[arg(long, value_name = "DIR")]
         seen_at: Option<PathBuf>,
-        /// Where the server keeps its streams, as it sees it [default: streams in the folder]
+        /// Folder of the server's streams, as the server sees it [default: streams in the folder]
         #[arg(long, value_name = "DIR")]
         streams: Option<PathBuf>,
-        /// A server on each of three or five hosts, which together are a cluster: nats-1.conf is that of the first --host
+        /// Configure a cluster of three or five servers, one on each --host: nats-1.conf is for the first one
         #[arg(long)]
         cluster: bool,
     },
-    /// Add a user, and have the server read its users again: who is connected stays connected
+    /// Add a user, and make the server reload its users; connections stay open
     Add {
-        /// The folder
+        /// Folder of the users
         folder: PathBuf,
-        /// bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, gateway NAME, admin NAME or system
+        /// Role of the user: bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor
+        /// NAME, operator NAME, gateway NAME, admin NAME or system
         #[arg(num_args = 1..=3, required = true, value_names = ["ROLE", "NAME"])]
         role: Vec<String>,
-        /// What the user is called [default: the words of its role, as rep-c1]
+        /// Name of the user [default: the words of its role, as rep-c1]
         #[arg(long)]
         name: Option<ClientName>,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Take a user out, and have the server read its users again: it is disconnected, and everybody else stays connected
+    /// Remove a user, and make the server reload its users: the user is disconnected, all others stay
+    /// connected
     Revoke {
-        /// The folder
+        /// Folder of the users
         folder: PathBuf,
-        /// What the user is called
+        /// Name of the user
         name: String,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Renew the certificates of these users; without names those of the server and of all users. Nkeys stay
+    /// Renew the certificates of the named users; without names, those of the server and of all users. Nkeys
+    /// stay
     Renew {
-        /// The folder
+        /// Folder of the users
         folder: PathBuf,
-        /// The names of the users
+        /// Names of the users
         names: Vec<String>,
-        /// Another name or address for the server's certificate; may be given again
+        /// Additional name or address for the server's certificate; may be repeated
         #[arg(long = "host", value_name = "HOST", conflicts_with = "names")]
         hosts: Vec<String>,
-        /// Make a new authority, which signs all certificates; the old one is trusted until --forget-authority
+        /// Create a new authority, which signs all certificates; the old one is trusted until
+        /// --forget-authority
         #[arg(long, conflicts_with = "names")]
         authority: bool,
-        /// Renew nothing, and stop trusting authorities before the newest one
+        /// Renew nothing, and stop trusting all authorities before the newest one
         #[arg(long, conflicts_with_all = ["names", "hosts", "authority"])]
         forget_authority: bool,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Give a user a new nkey and certificate, and have the server read its users again: it refuses the old nkey from then on
+    /// Give a user a new nkey and certificate, and make the server reload its users: it refuses the old nkey
+    /// from then on
     Rotate {
-        /// The folder
+        /// Folder of the users
         folder: PathBuf,
-        /// The name of the user
+        /// Name of the user
         name: String,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Write the server's users as the list and this version's permissions have them, as after an upgrade, and have the server read
-    /// them again
+    /// Write the server's users from the list with the permissions of this version, for example after an
+    /// upgrade, and make the server reload them
     Refresh {
-        /// The folder
+        /// Folder of the users
         folder: PathBuf,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
@@ -113,28 +120,28 @@ pub(crate) enum AuthVerb {
     /// List the users
     #[command(alias = "ls")]
     List {
-        /// The folder
+        /// Folder of the users
         folder: PathBuf,
     },
 }
 
-/// A user as it is shown.
+/// Output row of a user.
 #[derive(Serialize)]
 struct Shown<'a> {
     name: &'a str,
     role: String,
     nkey: &'a str,
-    /// The file with the variables by which a program connects as that user.
+    /// File with the environment variables that a program needs to connect as this user.
     environment: PathBuf,
 }
 
-/// What became of a user.
+/// Answer to a change of a user.
 #[derive(Serialize)]
 struct Changed<'a> {
     did: &'a str,
     #[serde(flatten)]
     user: Shown<'a>,
-    /// Whether the server was told.
+    /// `true` if a running server was signalled to reload.
     server_told: bool,
 }
 
@@ -216,7 +223,7 @@ pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// Renews the certificates of these users; without names those of the server and of all users.
+/// Renews the certificates of the named users; without names, those of the server and of all users.
 fn renew(store: &mut Store, names: Vec<String>, hosts: &[String]) -> Result<Vec<Renewed>, Failure> {
     let (mut renewed, mut names) = (Vec::new(), names);
     if names.is_empty() {
@@ -229,7 +236,7 @@ fn renew(store: &mut Store, names: Vec<String>, hosts: &[String]) -> Result<Vec<
     Ok(renewed)
 }
 
-/// A certificate that was renewed, as it is shown.
+/// Output row of a renewed certificate.
 #[derive(Serialize)]
 struct RenewedRow {
     certificate: PathBuf,
@@ -248,7 +255,7 @@ fn show_renewed(renewed: &[Renewed], global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Checks what a server listens on: the configuration would otherwise be refused, or mean something else.
+/// Checks a listen address. The server would refuse an invalid one, or read it as a different setting.
 fn check_address(text: &str) -> Result<(), Failure> {
     let valid =
         text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
@@ -262,13 +269,13 @@ fn random() -> Result<[u8; 32], Failure> {
     clock::key().map_err(|error| Failure::from(ServiceError::Randomness(error)))
 }
 
-/// The users that a new folder has: one of each role.
+/// Returns the initial users of a new folder: one of each role.
 fn first_users() -> [Role; 9] {
     let named = |name| ClientName::new(name).expect("it is a name");
     let domain = Domain::new("default").expect("it is a name");
     [
         Role::System,
-        // Before the BBS, whose variables name its file.
+        // Precedes the BBS, whose environment file names this user's file.
         Role::BbsWriter,
         Role::Bbs,
         Role::Auctioneer,
@@ -297,7 +304,7 @@ fn init(folder: &Path, new: &New<'_>, global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a folder to change it. What a command left undone that was killed is done first.
+/// Opens a folder to change it. First completes a command that was killed before it was done.
 fn open(folder: &Path, pid_file: Option<&Path>) -> Result<Store, Failure> {
     let store = Store::open(folder)?;
     if store.is_behind()? {
@@ -341,7 +348,8 @@ fn told(
     })
 }
 
-/// Has the server read its configuration again, if it runs on this host; else says how. Whether it was told.
+/// Makes the server reload its configuration if it runs on this host, else prints how to do it. Returns
+/// `true` if the server was signalled.
 fn tell_server(store: &Store, pid_file: Option<&Path>) -> Result<bool, Failure> {
     let usual = store.folder().join(server::PID);
     let file = pid_file.unwrap_or(&usual);
@@ -364,8 +372,8 @@ fn by_hand(file: &Path) -> String {
     format!("where it runs, have it read its users again: {SERVER} --signal reload={}", file.display())
 }
 
-/// The server that a file names, if that runs on this host. A process of another program has got that number since, or the
-/// number is one of a container.
+/// Returns the server process that a pid file names, if it runs on this host. `None` if the pid belongs to
+/// another program, or to a process in a container.
 fn running(file: &Path) -> Option<Pid> {
     let pid = Pid::from_raw(fs::read_to_string(file).ok()?.trim().parse().ok()?)?;
     let program = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;

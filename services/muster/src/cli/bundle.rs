@@ -1,4 +1,4 @@
-//! `muster bundle`: an incident in a folder, to be replayed elsewhere.
+//! `muster bundle`: packs an incident into a folder, to be replayed elsewhere.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -25,18 +25,18 @@ use crate::archive::range::{self, Range};
 use crate::archive::source::Pages;
 use crate::archive::{cluster_of, export, failed, unless_cancelled, unreadable};
 
-/// The log in the folder.
+/// File with the log.
 const LOG: &str = "log.jsonl";
-/// The events around the moment.
+/// File with the events around the moment.
 const EVENTS: &str = "events.txt";
-/// What a running cluster is asked, and the file of its answer.
+/// Report files, each with the command that produces it.
 const REPORTS: [(&str, &[&str]); 4] = [
     ("status.txt", &["status"]),
     ("cluster.txt", &["cluster", "show"]),
     ("cells.txt", &["cell", "list"]),
     ("instances.txt", &["instance", "list"]),
 ];
-/// Reports that a cluster is asked for wait so long at the most.
+/// Timeout of each report from the cluster.
 const PATIENCE: &str = "10s";
 
 pub(super) async fn run(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Result<(), Failure> {
@@ -73,8 +73,9 @@ async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Res
     })
 }
 
-/// What is around a moment, and the log up to there: only what begins at the beginning can be replayed. Where nothing
-/// happened around it, that is the last entry before.
+/// Returns the range around a moment, and the range of the log up to its end. Only a log that starts at
+/// position 1 can be replayed. If nothing happened around the moment, the first range is the last entry
+/// before it.
 async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Range, Range), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     let time = match around {
@@ -91,14 +92,14 @@ async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Rang
     Ok((Range { from: from.min(whole.to), to: whole.to }, whole))
 }
 
-/// A folder that is gone again unless all of it gets its name.
+/// Temporary folder that is deleted unless it is completed and renamed.
 struct Part {
     path: PathBuf,
     named: bool,
 }
 
 impl Part {
-    /// Begins beside where it is to be, for this user alone.
+    /// Creates the temporary folder next to its destination, accessible to this user only.
     fn make(folder: &Path) -> Result<Self, Failure> {
         let name = folder.file_name();
         let name = name.ok_or_else(|| Failure::usage(format!("{} names no folder", folder.display())))?;
@@ -111,7 +112,7 @@ impl Part {
         Ok(Self { path, named: false })
     }
 
-    /// Everything is there.
+    /// Renames the complete folder to its destination.
     fn name(mut self, folder: &Path) -> Result<(), Failure> {
         fs::rename(&self.path, folder).map_err(|error| {
             let taken = [ErrorKind::AlreadyExists, ErrorKind::DirectoryNotEmpty, ErrorKind::NotADirectory];
@@ -128,7 +129,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.named {
-            // What can't be deleted is there under a name that says what it is.
+            // A folder that cannot be deleted keeps its `.part` name, which shows that it is incomplete.
             fs::remove_dir_all(&self.path).ok();
         }
     }
@@ -139,7 +140,7 @@ fn exists(folder: &Path) -> Failure {
     Failure::new(Exit::Conflict, "ResourceExists", why)
 }
 
-/// Writes the events of a range as muster events shows them, also what can't be read.
+/// Writes the events of a range like `muster events`, including entries that cannot be read.
 async fn events_of(journal: &Journal, range: Range, sink: &mut Sink) -> Result<(), Failure> {
     let look = Look { now: clock::now(), full_ids: false, colour: false };
     let reader = Reader::default();
@@ -166,7 +167,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     sink.finish()
 }
 
-/// What the cluster answers to a command of this program: also that it doesn't answer.
+/// Runs a command of this program and returns its output, including errors such as an unreachable cluster.
 async fn asked(words: &[&str], global: &Global) -> Result<String, Failure> {
     let program =
         std::env::current_exe().map_err(|error| failed(format!("can't find this program: {error}")))?;

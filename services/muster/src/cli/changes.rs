@@ -1,4 +1,5 @@
-//! `muster diff`: what changed between two moments, from the rows of both. Which fields there are the rows say.
+//! `muster diff`: changes between two moments, computed from the rows of both. The rows determine which
+//! fields are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +20,13 @@ use super::moment::Shown;
 use super::output::{Look, Output};
 use super::words::one_line;
 
-/// What changes whenever anything does, and says nothing more: not for people.
+/// Fields that change with every decision and carry no other information. The text output omits them.
 const BOOKKEEPING: [&str; 5] = ["version", "last_decision", "changed_at", "since", "modification_tag.index"];
-/// Fields that are told of one object to people, and the longest value, in characters.
+/// Maximum number of fields shown per object in text output, and the maximum length of a value in characters.
 const FIELDS: usize = 12;
 const LONGEST: usize = 60;
 
-/// What changed between two moments.
+/// Changes between two moments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Between {
     from: Position,
@@ -33,20 +34,20 @@ struct Between {
     changes: Vec<Change>,
 }
 
-/// What became of one object.
+/// Change of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Change {
     noun: Noun,
     id: String,
     change: Kind,
-    /// The fields that differ. Of what appeared or is gone all that it has.
+    /// Fields that differ, or all fields if the object appeared or is gone.
     fields: Vec<Field>,
 }
 
-/// A field that differs.
+/// Field that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Field {
-    /// Which, as `definition.memory_mb`.
+    /// Path of the field, such as `definition.memory_mb`.
     field: String,
     before: Option<Value>,
     after: Option<Value>,
@@ -60,7 +61,7 @@ enum Kind {
     Gone,
 }
 
-/// The kinds of objects, in the order in which they are told.
+/// Kinds of objects, in output order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Noun {
@@ -73,7 +74,7 @@ pub(super) enum Noun {
     Cell,
 }
 
-/// Every row of a moment, as JSON, by what it is of.
+/// Every row of a moment as JSON, by kind and id.
 pub(super) type Rows = BTreeMap<(Noun, String), Value>;
 
 pub(crate) async fn run(
@@ -82,7 +83,8 @@ pub(crate) async fn run(
     about: Option<String>,
     global: &Global,
 ) -> Result<(), Failure> {
-    // By the time of whoever answers, what somebody else has decided with a clock that is ahead were still to come.
+    // The default end is a position, not the current time: a decision made with a clock that runs ahead would
+    // seem to lie in the future.
     let to = match to {
         Some(to) => to,
         None => AsOf::Position(end_of_log(&connect(global).await?).await?),
@@ -94,13 +96,14 @@ pub(crate) async fn run(
     if between.changes.is_empty() { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 
-/// The rows as of a moment, and its position.
+/// Returns the rows as of a moment, and its position.
 async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows, Position), Failure> {
     let shown = Shown::as_of(as_of, global).await?;
     let client = &shown.client;
     let only = find::only(global.domain.as_ref());
     let mut rows = Rows::new();
-    // The first answer settles the position of all others. How fresh a domain is depends on the time, too.
+    // The first answer fixes the position for all later queries. Domains come first because their freshness
+    // depends on the time, too.
     domains(&mut rows, client, global.domain.as_ref()).await?;
     let lrps = client.lrps_with_definitions(&only).await?.rows;
     take(&mut rows, Noun::Lrp, lrps, |row| row.process_guid.to_string());
@@ -111,7 +114,7 @@ async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows
     take(&mut rows, Noun::Periodic, periodics, |row| row.periodic_guid.to_string());
     let parameterised = client.parameterised(&only).await?.rows;
     take(&mut rows, Noun::Parameterised, parameterised, |row| row.parameterised_guid.to_string());
-    // Cells are of no domain.
+    // Cells belong to no domain.
     if global.domain.is_none() {
         take(&mut rows, Noun::Cell, client.cells().await?.rows, |row| row.cell_id.to_string());
     }
@@ -131,12 +134,12 @@ async fn domains(rows: &mut Rows, client: &Client, only: Option<&Domain>) -> Res
 
 fn take<T: Serialize>(rows: &mut Rows, noun: Noun, listed: Vec<T>, id: impl Fn(&T) -> String) {
     for row in listed {
-        // Rows are plain data; one that is not would have no answer either.
+        // Rows are plain data, so the conversion to JSON does not fail.
         rows.insert((noun, id(&row)), serde_json::to_value(&row).unwrap_or_default());
     }
 }
 
-/// An instance, with its definition where that isn't the first of its process.
+/// Returns the name of an instance. It includes the definition unless that has the name of the process.
 fn instance(row: &InstanceRow) -> String {
     let key = key_of(row);
     let first = row.definition_id.as_str() == row.process_guid.as_str();
@@ -147,7 +150,7 @@ fn instance(row: &InstanceRow) -> String {
     }
 }
 
-/// What became of each object that isn't as it was.
+/// Returns the changes of all objects whose rows differ.
 pub(super) fn changes(before: &Rows, after: &Rows) -> Vec<Change> {
     let all: BTreeSet<&(Noun, String)> = before.keys().chain(after.keys()).collect();
     let change = |key: &(Noun, String)| {
@@ -172,7 +175,8 @@ pub(super) fn changes(before: &Rows, after: &Rows) -> Vec<Change> {
 }
 
 impl Noun {
-    /// Whether an object is what is asked about, as `lrp:web`: of a process also its instances.
+    /// Returns `true` if an object matches a filter such as `lrp:web`. The filter of a process includes its
+    /// instances.
     fn is_of(self, id: &str, about: &str) -> bool {
         let Some((kind, name)) = about.split_once(':') else { return false };
         let own = match self {
@@ -182,7 +186,7 @@ impl Noun {
         kind == self.word() && own == name
     }
 
-    /// As what is asked about is called.
+    /// Returns the kind that a filter names.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Lrp | Self::Instance => "lrp",
@@ -207,7 +211,7 @@ impl Noun {
     }
 }
 
-/// For people: a line for each object, below what it is.
+/// Formats the changes as text: a line for each object, grouped by kind.
 fn text(between: &Between, _: Look) -> String {
     let Between { from, to, changes } = between;
     if changes.is_empty() {
@@ -235,7 +239,7 @@ impl Change {
         }
     }
 
-    /// What became of it, without its name.
+    /// Formats the change as text, without the name of the object.
     pub(super) fn in_short(&self) -> String {
         match self.change {
             Kind::Appeared => format!("appeared{}", self.brief(|field| field.after.as_ref())),
@@ -256,7 +260,7 @@ impl Change {
         }
     }
 
-    /// What there is to say in short of what appeared, or is gone: how many, in which state, and where.
+    /// Summarises an object that appeared or is gone: instance count, state and cell.
     fn brief<'a>(&'a self, value: impl Fn(&'a Field) -> Option<&'a Value>) -> String {
         let of = |name: &str| self.fields.iter().find(|field| field.field == name).and_then(&value);
         let text = |name: &str| of(name).and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! Where the cluster is, and who we are there.
+//! Selection of the cluster to connect to, and the client's identity there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,25 +14,24 @@ use schemas::names::{ClientName, Domain};
 use super::args::{Global, Named, Strength};
 use super::failure::{Exit, Failure};
 
-/// How long the command line asks for an answer, unless `--timeout` says otherwise.
+/// Default of `--timeout` for commands of the command line.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a server may take to be there, and how often is looked.
+/// Maximum time to wait for a server to come up, and the interval between attempts.
 const SERVER: Duration = Duration::from_secs(2);
 const SERVER_AGAIN: Duration = Duration::from_millis(50);
 
-/// Where a cluster may be, and who said so.
+/// Location of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// A NATS server.
     Nats(String),
     /// A socket that the user named.
     Socket(PathBuf),
-    /// The socket where a local cluster is if nobody says otherwise.
+    /// The default socket of a local cluster.
     Usual(PathBuf),
 }
 
-/// Connects to the cluster that the user means.
+/// Connects to the cluster that the options select.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     if let Some(past) = &global.past {
         return Ok(past.client.clone());
@@ -75,7 +74,7 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     Ok(with_terms(client, global))
 }
 
-/// Connects. Who starts a server and asks at once is not too early: for a moment it is tried again.
+/// Connects, and retries for a short time so that a command right after the start of a server succeeds.
 async fn reach(target: Target, who: &Who, limit: Option<Duration>) -> Result<Client, client::Error> {
     let until = Instant::now() + limit.unwrap_or(SERVER).min(SERVER);
     loop {
@@ -89,7 +88,7 @@ async fn reach(target: Target, who: &Who, limit: Option<Duration>) -> Result<Cli
     }
 }
 
-/// The client with what the user says with every command.
+/// Applies the options of every command to a client: timeout, reason and request id.
 fn with_terms(client: Client, global: &Global) -> Client {
     let mut client = client.patience(global.timeout.unwrap_or(PATIENCE));
     if let Some(reason) = &global.reason {
@@ -101,19 +100,20 @@ fn with_terms(client: Client, global: &Global) -> Client {
     }
 }
 
-/// What is named most strongly counts; of what is named as strongly, NATS goes before a socket, and that before a folder.
+/// Selects the location whose option has the highest precedence. Among equals, NATS precedes a socket, and a
+/// socket precedes a folder.
 fn place(global: &Global) -> Place {
     let Named { nats, data, socket, domain: _ } = global.named;
     let by_nats = global.nats.clone().map(|url| (nats, Place::Nats(url)));
     let by_socket = global.socket.clone().map(|path| (socket, Place::Socket(path)));
     let by_data = global.data.as_ref().map(|folder| (data, Place::Socket(folder.join(SOCKET))));
     let places = [by_data, by_socket, by_nats].into_iter().flatten();
-    // Of several that are as strong the last is taken.
+    // `max_by_key` returns the last of several equal elements.
     let strongest = places.max_by_key(|(strength, _)| *strength);
     strongest.map_or_else(|| Place::Usual(default_socket()), |(_, place)| place)
 }
 
-/// The data folder of the local cluster that the user means; none: it isn't a local one.
+/// Returns the data folder of the local cluster that the options select. `None` if they select a NATS server.
 pub(crate) fn data_folder(global: &Global) -> Option<PathBuf> {
     match place(global) {
         Place::Nats(_) => None,
@@ -121,15 +121,15 @@ pub(crate) fn data_folder(global: &Global) -> Option<PathBuf> {
     }
 }
 
-/// Where the journal itself is, for who must write it without a BBS: a NATS server or a data folder that the user named.
+/// Location of the journal, for commands that write it without a BBS: a NATS server or a data folder that the
+/// user named.
 pub(crate) enum JournalPlace {
-    /// A NATS server.
     Nats,
     /// The data folder of a local cluster.
     Data(PathBuf),
 }
 
-/// The place of the journal, if the user named it.
+/// Returns the location of the journal if the user named it.
 pub(crate) fn journal_place(global: &Global) -> Option<JournalPlace> {
     match (place(global), &global.data) {
         (Place::Nats(_), _) => Some(JournalPlace::Nats),
@@ -140,18 +140,17 @@ pub(crate) fn journal_place(global: &Global) -> Option<JournalPlace> {
     }
 }
 
-/// Who the command line is on a cluster.
+/// Identity of the command line on a cluster.
 struct Who {
-    /// Whose processes and tasks its commands are about.
+    /// Domain of the processes and tasks that commands refer to.
     domain: Domain,
-    /// Who asks, as the log shall know it.
+    /// Client name that the log records.
     name: ClientName,
-    /// Where it is answered.
     inbox: Inbox,
 }
 
 impl Who {
-    /// By options, else by what the file with the credentials says whose it is.
+    /// Derives the identity from the options, else from the role in the credentials file.
     fn of(global: &Global) -> Self {
         let role = role(global);
         let domain = global.domain.clone().or_else(|| match &role {
@@ -179,20 +178,20 @@ impl Who {
     }
 }
 
-/// Whose processes and tasks commands are about, and who gives them.
+/// Returns the domain that commands refer to, and the client name that the log records.
 pub(crate) fn who(global: &Global) -> (Domain, ClientName) {
     let Who { domain, name, inbox: _ } = Who::of(global);
     (domain, name)
 }
 
-/// Whose the credentials are by which the command line logs in on a NATS server, if their file says it.
+/// Returns the role named in the credentials file, if the command line logs in to a NATS server.
 pub(crate) fn role(global: &Global) -> Option<Role> {
     let Place::Nats(_) = place(global) else { return None };
-    // Who can't read it is told so by who logs in.
+    // An unreadable file is reported by the login itself.
     identity(&fs::read_to_string(global.creds.as_ref()?).ok()?)
 }
 
-/// Who asks, as the log shall know it.
+/// Returns the client name that the log records.
 pub(crate) fn name(global: &Global) -> ClientName {
     match (&global.client, role(global)) {
         (Some(name), _) => name.clone(),
@@ -214,19 +213,19 @@ fn no_cluster(path: &Path) -> Failure {
         .advise("or name a NATS server: --nats nats://127.0.0.1:4222")
 }
 
-/// A variable of the environment, if it is set to something.
+/// Returns an environment variable if it is set and not empty.
 fn text(name: &str) -> Option<String> {
     std::env::var_os(name).map(OsString::into_string).and_then(Result::ok).filter(|text| !text.is_empty())
 }
 
-/// The user's name as far as it is a client's name.
+/// Converts a user name to a valid client name.
 fn user_name(user: Option<String>) -> ClientName {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let name: String = user.unwrap_or_default().chars().map(legal).take(64).collect();
     ClientName::new(&name).unwrap_or_else(|_| ClientName::new("cli").expect("it is a name"))
 }
 
-/// An address, fit to be shown.
+/// Returns a URL without its user name and password, for output.
 pub(crate) fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
@@ -243,7 +242,7 @@ mod tests {
     #[test]
     fn the_place_that_is_named_most_strongly_counts() {
         use Strength::{Environment, File, Flag};
-        // How strongly NATS, the socket and the data folder are named, and which of them counts.
+        // Precedence of NATS, the socket and the data folder, and the location that is selected.
         let cases = [
             ([None, None, None], "usual"),
             ([Some(File), Some(File), Some(File)], "nats"),

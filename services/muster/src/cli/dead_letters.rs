@@ -1,4 +1,5 @@
-//! `muster dead-letters`: what of the journal is in no table, and what a projector stops at.
+//! `muster dead-letters`: journal entries that projections skipped, and the entry that a projector cannot
+//! process.
 
 use ::projector::ask::Reading;
 use ::projector::{Error, Url};
@@ -17,24 +18,24 @@ use super::table::{Cell, Table};
 use super::{journal, words};
 use crate::wire::setting_aside;
 
-/// Letters that are listed, the first ones; what a damaged journal holds can be many more.
+/// Maximum number of listed dead letters. A damaged journal can contain many more.
 const LISTED: usize = 10_000;
 
-/// What can be done with what is in no table.
+/// Subcommands of `muster dead-letters`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DeadLettersVerb {
-    /// Show what was set aside as no entry, and the entry that the projector can't get past
+    /// List quarantined entries, and the entry that the projector cannot process
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         of: OfDatabase,
     },
-    /// Have the projector that waits read again what it can't get past
+    /// Make a waiting projector read the entry again that it cannot process
     Retry {
         #[command(flatten)]
         of: OfDatabase,
     },
-    /// Have everybody pass what stands at a position: the same as journal set-aside
+    /// Make every service skip the entry at a position: the same as journal set-aside
     Skip {
         /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
@@ -42,11 +43,12 @@ pub(crate) enum DeadLettersVerb {
     },
 }
 
-/// What is in no table.
+/// Entry that is in no table.
 #[derive(Serialize)]
 struct Letter {
     position: Position,
-    /// Whether the projector waits for what becomes of it; else it was set aside, and the rest went on.
+    /// `true` if the projector waits at this entry. `false` if the entry is quarantined and the projector
+    /// continued.
     stops: bool,
     subject: String,
     why: String,
@@ -103,7 +105,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// What stands behind the tables, if it can't be read.
+/// Returns the entry after the position of the tables, if it cannot be read.
 async fn stop(stand: Position, global: &Global) -> Result<Option<Letter>, Failure> {
     let journal = read_journal(global).await?;
     let known = setting_aside::known(&journal, &CancellationToken::new()).await.map_err(Error::from)?;

@@ -1,5 +1,5 @@
-//! `muster decide`: what a BBS that knows the log decides on one command, as JSON. Nothing is sent to a cluster, and nothing
-//! is written.
+//! `muster decide`: prints the decision of a BBS with the given log on one command, as JSON. It sends nothing
+//! to a cluster and writes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -25,30 +25,31 @@ use super::words::Invalid;
 use super::{moment, recorded};
 use schemas::query::AsOf;
 
-/// What `muster decide` is given.
+/// Arguments of `muster decide`.
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("asked").required(true))]
 pub(crate) struct DecideArgs {
-    /// The command in words, as a change of muster what-if: "scale web=5"
+    /// Command in words, as a change of muster what-if: "scale web=5"
     #[arg(group = "asked", value_name = "CHANGE")]
     change: Option<String>,
-    /// The noun and the verb of a client's command, as lrp.update: its message is read from --file
+    /// Noun and verb of a client command, such as lrp.update; its message is read from --file
     #[arg(long = "command", group = "asked", value_name = "NOUN.VERB", value_parser = parse_verb, requires = "file")]
     verb: Option<Verb>,
-    /// JSON as it is sent, {"envelope": ..., "body": ...}; - is the standard input
+    /// JSON message as a client sends it, {"envelope": ..., "body": ...}; - is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Decide as of this moment: a position, a time, or a time ago as -10m [default: the end of the log]
+    /// Decide as of this moment: a log position, a time, or a time ago such as -10m [default: the end of the
+    /// log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     as_of: Option<AsOf>,
-    /// Decide in a cluster of which nothing is recorded
+    /// Decide in an empty cluster, without a recorded log
     #[arg(long, conflicts_with = "as_of")]
     empty: bool,
     #[command(flatten)]
     keys: KeysHere,
 }
 
-/// The two words of a command's subject.
+/// Noun and verb of a command's subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verb {
     noun: String,
@@ -62,15 +63,16 @@ fn parse_verb(text: &str) -> Result<Verb, Invalid> {
     Ok(Verb { noun: noun.to_owned(), verb: verb.to_owned() })
 }
 
-/// What is decided.
+/// Outcome of a decision, as printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 enum Shown {
-    /// These entries would be appended.
+    /// The entries would be appended.
     Decided { position: Position, entries: Vec<Stored> },
-    /// It is so already: nothing would be appended.
+    /// The command would change nothing, so nothing would be appended.
     Unchanged { position: Position, version: Option<u64> },
-    /// It would be refused; of several things, these entries would be appended of those before it.
+    /// The command would be refused. If it has several parts, `entries` are those of the parts before the
+    /// refused one.
     Refused {
         position: Position,
         refusal: Refusal,
@@ -79,7 +81,7 @@ enum Shown {
     },
 }
 
-/// An entry as it would be stored.
+/// Entry in its stored form.
 #[derive(Debug, Serialize)]
 struct Stored {
     subject: String,

@@ -1,4 +1,4 @@
-//! What was decided, in words: a decision as sentences.
+//! Descriptions of decisions and their events as sentences.
 
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::cell;
@@ -22,7 +22,7 @@ use schemas::{Decision, Indices, Places, Timestamp};
 
 use super::words::{count, mebibytes, one_line, short, time_of_day};
 
-/// What a decision is about.
+/// Returns the target of a decision as text.
 pub(crate) fn about(aggregate: &Aggregate) -> String {
     match aggregate {
         Aggregate::Process { guid, .. } => guid.to_string(),
@@ -35,7 +35,7 @@ pub(crate) fn about(aggregate: &Aggregate) -> String {
     }
 }
 
-/// Who asked.
+/// Returns the actor of a decision as text.
 pub(crate) fn who(actor: &Actor) -> String {
     match actor {
         Actor::Client { domain, name } => format!("client {domain}/{name}"),
@@ -45,7 +45,7 @@ pub(crate) fn who(actor: &Actor) -> String {
     }
 }
 
-/// What happened, one sentence for each event. `full` shows ids in full.
+/// Describes a decision, with one sentence for each event. `full` shows ids in full.
 pub(crate) fn sentences(decision: &Decision, full: bool) -> Vec<String> {
     if decision.events.is_empty() {
         return vec![format!("{}: asked again; it was so already", about(&decision.aggregate))];
@@ -53,7 +53,7 @@ pub(crate) fn sentences(decision: &Decision, full: bool) -> Vec<String> {
     decision.events.iter().map(|event| sentence(decision, event, full)).collect()
 }
 
-/// What happened, with what it happened to.
+/// Describes an event together with its target.
 pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String {
     let what = about(&decision.aggregate);
     match event {
@@ -78,7 +78,7 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
     }
 }
 
-/// Indices as text: `0-2,5`.
+/// Formats indices such as `0-2,5`.
 pub(crate) fn indices(indices: &Indices) -> String {
     let range = |&(first, last): &(u32, u32)| match first == last {
         true => first.to_string(),
@@ -87,7 +87,8 @@ pub(crate) fn indices(indices: &Indices) -> String {
     indices.ranges().iter().map(range).collect::<Vec<_>>().join(",")
 }
 
-/// `web/0`, or `web/0-2,5`; of a definition that isn't called like the process `web/0@v2`.
+/// Formats slots such as `web/0` or `web/0-2,5`, and `web/0@v2` if the definition is not named after the
+/// process.
 fn at(process: &str, places: &Places) -> String {
     let indices = indices(&places.indices);
     let definition = places.definition_id.as_str();
@@ -95,12 +96,12 @@ fn at(process: &str, places: &Places) -> String {
     format!("{process}/{indices}{of}")
 }
 
-/// Where a container is, and how it is called.
+/// Formats the cell and the guid of a container.
 fn on(by: &Instance, full: bool) -> String {
     format!("{} (container {})", by.cell_id, short(&by.instance_guid, full))
 }
 
-/// Where something is reached: `127.0.0.1:60001`.
+/// Formats network addresses such as `127.0.0.1:60001`.
 pub(crate) fn addresses(net: &NetInfo) -> String {
     let address = |port: &schemas::container::PortMapping| format!("{}:{}", net.address, port.host_port);
     net.ports.iter().map(address).collect::<Vec<_>>().join(" ")
@@ -140,7 +141,7 @@ fn of_desired(event: &desired::Event) -> String {
     }
 }
 
-/// The cells that a global process came to, and the indices whose cells left.
+/// Describes the cells that joined a global process, and the indices whose cells left.
 fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String {
     let cordoned = |cell: &desired::GlobalCell| if cell.cordoned { ", which is cordoned" } else { "" };
     let on = |(index, cell): &(u32, desired::GlobalCell)| {
@@ -153,7 +154,7 @@ fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String
     parts.join(", ")
 }
 
-/// How a container is kept apart, if it is.
+/// Formats the isolation of a container; empty if it has none.
 fn kept_apart(isolation: Isolation) -> String {
     match isolation.level() {
         Level::None => String::new(),
@@ -189,7 +190,7 @@ fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
     }
 }
 
-/// A program with its arguments, as a shell would be told of it.
+/// Formats a program and its arguments as a shell command line.
 fn command_line(exec: &Exec) -> String {
     let words = std::iter::once(&exec.path).chain(&exec.args);
     let quoted: Vec<String> = words.map(|word| one_line(&quoted(word))).collect();
@@ -197,7 +198,7 @@ fn command_line(exec: &Exec) -> String {
     format!("`{}`{user}", quoted.join(" "))
 }
 
-/// A word in quotes, if it would be something else without.
+/// Quotes a word if a shell would not read it literally.
 fn quoted(word: &str) -> String {
     let is_plain = |sign: char| sign.is_alphanumeric() || "-_./=:,@%+".contains(sign);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -215,7 +216,7 @@ const fn unclaimed(cause: Unclaimed) -> &'static str {
     }
 }
 
-/// Why an instance ends.
+/// Returns the reason for the end of an instance.
 pub(crate) const fn ended(cause: Ended) -> &'static str {
     match cause {
         Ended::Removed => "the process was removed",
@@ -253,7 +254,7 @@ fn of_evacuating(process: &str, event: &evacuating::Event, full: bool) -> String
     }
 }
 
-/// What a rollout is called: `rollout to v2`, or `rollback to v1`.
+/// Formats the name of a rollout, such as `rollout to v2` or `rollback to v1`.
 pub(crate) fn rollout_name(kind: Kind, target: &DefinitionId) -> String {
     match kind {
         Kind::Update => format!("rollout to {target}"),
@@ -287,7 +288,7 @@ fn of_rollout(process: &str, decision: &Decision, event: &rollout::Event) -> Str
             one_line(reason)
         ),
         rollout::Event::Paused { cause, reason } => match cause {
-            // These reasons say themselves that it is paused.
+            // These reasons already contain the word "paused".
             Pause::Asked | Pause::Canary => format!("{process}: the rollout is {}", one_line(reason)),
             Pause::Failures => format!("{process}: the rollout is paused: {}", one_line(reason)),
         },
@@ -339,7 +340,7 @@ fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) ->
     }
 }
 
-/// What an evaluation placed, left and stopped.
+/// Formats the numbers of instances that an evaluation placed, queued, rejected and stopped.
 pub(crate) fn placement(placed: u32, queued: u32, rejected: u32, stopped: u32) -> String {
     let parts = [
         (placed, "placed"),
@@ -352,7 +353,7 @@ pub(crate) fn placement(placed: u32, queued: u32, rejected: u32, stopped: u32) -
     if text.is_empty() { "nothing placed".to_owned() } else { text }
 }
 
-/// Why an evaluation is no longer needed.
+/// Returns the reason for the cancellation of an evaluation.
 pub(crate) const fn canceled(why: Canceled) -> &'static str {
     match why {
         Canceled::NothingLeft => "nothing is left to place",
@@ -360,7 +361,7 @@ pub(crate) const fn canceled(why: Canceled) -> &'static str {
     }
 }
 
-/// What makes work is called in the document so (Nomad evaluation states).
+/// Returns the trigger's name as in the specification (Nomad evaluation states).
 pub(crate) const fn triggered_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "job-register",
@@ -381,7 +382,7 @@ pub(crate) const fn triggered_by(trigger: Trigger) -> &'static str {
     }
 }
 
-/// What made work, in words.
+/// Returns the trigger of an evaluation in words.
 pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "desired",
@@ -551,7 +552,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An id that ends in a number.
+    /// Returns a UUID that ends in a number.
     pub(crate) fn id(number: u128) -> Uuid {
         Uuid::from_u128(number)
     }
@@ -560,7 +561,7 @@ pub(crate) mod tests {
         Instance { instance_guid: InstanceGuid(id(number)), cell_id: CellId::new(cell).unwrap() }
     }
 
-    /// A decision about the process `web`, made `number` seconds after the epoch.
+    /// Returns a decision about the process `web`, made `number` seconds after the Unix epoch.
     pub(crate) fn decision(number: u64, actor: Actor, events: Vec<Event>) -> Decision {
         let aggregate = Aggregate::Process {
             guid: ProcessGuid::new("web").unwrap(),

@@ -1,4 +1,4 @@
-//! `muster lrp diff`: what a file says of a process against what the cluster has.
+//! `muster lrp diff`: compares the processes of a file with those of the cluster.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,30 +14,30 @@ use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::words::one_line;
 
-/// A process, compared.
+/// Comparison of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Compared {
     pub(crate) process_guid: ProcessGuid,
-    /// Whether the cluster has it at all.
+    /// `true` if the process exists in the cluster.
     pub(crate) desired: bool,
-    /// The definition of the file, if it differs: a rollout to it would replace the instances.
+    /// Definition of the file, if it differs. A rollout to it would replace the instances.
     rollout_to: Option<DefinitionId>,
-    /// What differs, in the order of the fields.
+    /// Differences, in the order of the fields.
     pub(crate) differences: Vec<Difference>,
 }
 
-/// A field that differs.
+/// Field that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
-    /// Which, as `action.run.args[0]`.
+    /// Path of the field, such as `action.run.args[0]`.
     pub(super) field: String,
-    /// What the cluster has; none: nothing.
+    /// Value in the cluster. `None` if the field is absent there.
     pub(super) cluster: Option<Value>,
-    /// What the file says; none: nothing.
+    /// Value in the file. `None` if the field is absent there.
     pub(super) file: Option<Value>,
 }
 
-/// Shows what differs. That is not a failure: the exit status says it.
+/// Prints the differences. Differences are not an error, but the exit status reports them.
 pub(crate) async fn run(
     client: &Client,
     path: &Path,
@@ -54,7 +54,8 @@ pub(crate) async fn run(
     if same { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 
-/// The processes of a file, of which something is done; it has to have one.
+/// Returns the processes of a file. It is an error if there are none. `done` is the verb of the note about
+/// other items.
 pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredLrp>, Failure> {
     let (mut lrps, mut others) = (vec![], 0);
     for item in items {
@@ -73,7 +74,8 @@ pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec
     Ok(lrps)
 }
 
-/// Compares a process of a file with the cluster's. `is_named`: the file itself sets the id of the definition.
+/// Compares a process of a file with the process in the cluster. `is_named` is `true` if the file sets the
+/// definition id.
 pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp, is_named: bool) -> Result<Compared, Failure> {
     let lrp = &client.sealed_lrp(lrp.clone()).await?;
     let guid = lrp.process_guid.clone();
@@ -88,11 +90,13 @@ pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp, is_named: bool) -
     Ok(between(&known, lrp, is_named))
 }
 
-/// Compares a process of the cluster with that of a file. `is_named`: the file itself sets the id of the definition, which
-/// may be the guid of the process; otherwise this id counts as not set, and the content of the definition makes one.
+/// Compares a process of the cluster with a process of a file. `is_named` is `true` if the file sets the
+/// definition id, which may equal the guid of the process. Otherwise this id counts as not set, and the id is
+/// derived from the content of the definition.
 pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp, is_named: bool) -> Compared {
     let rollout_to = (known.definition != lrp.definition).then(|| definition_id(lrp, is_named));
-    // What runs isn't replaced by the same under another name, and a name that is made of the content says nothing more.
+    // A definition with the same content replaces no instances, even if its id differs. An id that is derived
+    // from the content is not a difference of its own.
     let is_named = is_named || lrp.definition_id.as_str() != lrp.process_guid.as_str();
     let named = rollout_to.clone().filter(|_| is_named);
     let definition_id = named.unwrap_or_else(|| known.definition_id.clone());
@@ -108,18 +112,18 @@ pub(crate) fn definition_id(lrp: &DesiredLrp, is_named: bool) -> DefinitionId {
     if is_named { lrp.definition_id.clone() } else { own_definition_id(lrp) }
 }
 
-/// Where two values differ, in the order of the fields.
+/// Returns the differences of two values, in the order of the fields.
 pub(super) fn differences(one: &Value, other: &Value) -> Vec<Difference> {
     let mut found = vec![];
     walk(String::new(), Some(one), Some(other), &mut found);
     found
 }
 
-/// Goes down as long as both are of the same kind, and notes where they differ.
+/// Descends while both values are of the same kind, and records the differences.
 fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mut Vec<Difference>) {
     match (cluster, file) {
         (cluster, file) if cluster == file => {}
-        // Of a sealed value no part says anything by itself.
+        // Sealed values are compared as a whole because their parts have no meaning of their own.
         (Some(cluster), Some(file)) if key_of(cluster).is_some() || key_of(file).is_some() => {
             found.push(Difference { field, cluster: Some(cluster.clone()), file: Some(file.clone()) });
         }
@@ -141,12 +145,12 @@ fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mu
     }
 }
 
-/// The key with which a value is sealed, if it is.
+/// Returns the key that a value is sealed with. `None` if it is not sealed.
 fn key_of(value: &Value) -> Option<&str> {
     value.get("sealed")?.get("key")?.as_str()
 }
 
-/// Whether both are sealed with one key: then they differ in what is sealed.
+/// Returns `true` if both values are sealed with the same key. Such values differ in their content.
 fn sealed_alike(cluster: Option<&Value>, file: Option<&Value>) -> bool {
     let key = cluster.and_then(key_of);
     key.is_some() && key == file.and_then(key_of)
@@ -161,7 +165,7 @@ fn shown(value: Option<&Value>) -> String {
 }
 
 impl Compared {
-    /// Of a process that the cluster doesn't have.
+    /// Creates the comparison of a process that the cluster does not have.
     pub(crate) const fn unknown(process_guid: ProcessGuid) -> Self {
         Self { process_guid, desired: false, rollout_to: None, differences: vec![] }
     }

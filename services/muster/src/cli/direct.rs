@@ -1,4 +1,4 @@
-//! The journal itself, for what reads all of it or writes it where no BBS runs.
+//! Direct access to the journal, for commands that read all of it or write it while no BBS runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,25 +15,26 @@ use crate::error::chain;
 use crate::launch;
 use crate::serve::{Nats, identity};
 
-/// How long the stream of a NATS server is waited for.
+/// Maximum time to wait for the stream of a NATS server.
 const STREAM: Duration = Duration::from_secs(5);
 
-/// Opens the journal to read it: of the NATS server that the user means, or of the data folder of a local cluster, which
-/// may run meanwhile. Appending is refused, or what the server's permissions for a projector refuse.
+/// Opens the journal for reading, from the selected NATS server or the data folder of a local cluster, which
+/// may be running. Appends are rejected by the local journal or by the permissions of a projector on the
+/// server.
 ///
 /// # Errors
-/// There is none, or it can't be read.
+/// The journal does not exist or cannot be read.
 pub(crate) async fn read_journal(global: &Global) -> Result<Journal, Failure> {
     let Some(folder) = data_folder(global) else { return of_nats(global, Inbox::Projector).await };
     check_there(&folder)?;
     Ok(Journal::Sqlite(Sqlite::open_to_read(&folder).await.map_err(failed)?))
 }
 
-/// As [`read_journal`], for whoever looks at what there is, also where something of it was lost or is damaged: of a journal
-/// that no BBS would go on with.
+/// Opens the journal for inspection like [`read_journal`], but accepts a lost or damaged journal that no BBS
+/// would continue.
 ///
 /// # Errors
-/// There is none, or it can't be read.
+/// The journal does not exist or cannot be read.
 pub(crate) async fn inspect_journal(global: &Global) -> Result<Journal, Failure> {
     let Some(folder) = data_folder(global) else { return inspect_nats(global).await };
     check_there(&folder)?;
@@ -46,10 +47,10 @@ async fn inspect_nats(global: &Global) -> Result<Journal, Failure> {
     Ok(Journal::JetStream(JetStream::inspect(connection).await.map_err(failed)?))
 }
 
-/// Opens the journal to write it, where no BBS does.
+/// Opens the journal for writing while no BBS writes it.
 ///
 /// # Errors
-/// There is none, somebody has it, or it can't be written.
+/// The journal does not exist, another process has it open, or it cannot be written.
 pub(super) async fn to_write(global: &Global, place: JournalPlace) -> Result<Journal, Failure> {
     match place {
         JournalPlace::Data(folder) => {
@@ -72,12 +73,12 @@ async fn of_nats(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Res
     }
 }
 
-/// The server that the user means, the name of the connection to it, and where that is answered.
+/// Returns the selected server, the name of the connection, and the inbox for replies.
 fn who(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<(Nats, String, Inbox), Failure> {
     let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
     let (id, _) = identity("operator")?;
     let name = format!("{id} at the journal");
-    // Whoever the server knows hears its own inbox alone.
+    // The server grants an authenticated user its own inbox only.
     let inbox = match role(global) {
         Some(Role::Operator(who)) => Inbox::Operator(who),
         Some(Role::Auditor(who)) => Inbox::Auditor(who),

@@ -1,4 +1,5 @@
-//! Waiting until an evacuated cell is empty: no record names it, and its rep has left, which it does after its last container.
+//! Waits until an evacuated cell is empty: no record names the cell, and its rep has left, which it does
+//! after its last container ended.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use super::output::{Output, note};
 use super::progress::Bar;
 use super::words::{count, span};
 
-/// How often the cell is looked at.
+/// Interval between polls of the cell.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Waits until a cell is empty, with a line that says what is left. Returns why the cell is absent.
+/// Waits until a cell is empty, and prints its remaining work. Returns the reason for the cell's absence.
 pub(super) async fn wait(
     client: &Client,
     id: &CellId,
@@ -45,12 +46,13 @@ pub(super) async fn wait(
 }
 
 async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -> Result<String, Failure> {
-    // What the client saw counts: the order itself is in every answer.
+    // The client's read position includes the evacuation command, so every answer reflects it.
     debug_assert!(client.seen().is_some_and(|seen| seen >= after), "an answer was seen");
     let mut said = String::new();
     loop {
         let cell = find::cell(client, id).await?.row;
-        // A task that has completed there holds nothing of it, though its record names the cell until it is deleted.
+        // A completed task uses no resources of the cell, but its record names the cell until it is deleted.
+        // Such tasks are not counted.
         if let (0, 0, Some(gone)) = (cell.instances, cell.tasks, &cell.gone) {
             return Ok(gone.clone());
         }
@@ -68,7 +70,7 @@ async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -
     }
 }
 
-/// What is left on a cell, in one line.
+/// Describes the work that is left on a cell in one line.
 fn left(cell: &CellRow) -> String {
     if (cell.instances, cell.tasks) == (0, 0) && cell.state == CellState::Evacuating {
         return format!("cell {} still stops its last containers", cell.cell_id);

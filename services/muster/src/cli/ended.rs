@@ -1,4 +1,4 @@
-//! What ended: containers of instances, and tasks, for people.
+//! Text output of ended instances and tasks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::output::Look;
 use super::table::{Cell, Table, facts};
 use super::words::{age, short, span};
 
-/// Containers of instances that ended, with how to read their logs.
+/// Returns the table of ended instances.
 pub(crate) fn instances(rows: &[EndedInstanceRow], look: Look) -> Table {
     let headers = ["INSTANCE", "ID", "CELL", "ENDED", "RAN", "HOW", "EXIT", "CRASHES", "NOTE"];
     let mut table = Table::new(&headers);
@@ -34,7 +34,7 @@ pub(crate) fn instances(rows: &[EndedInstanceRow], look: Look) -> Table {
     table
 }
 
-/// A container of an instance that ended.
+/// Formats an ended instance, including the command that shows its log.
 pub(crate) fn instance(row: &EndedInstanceRow, look: Look) -> String {
     let ended = format!("{} ({} ago), position {}", row.ended_at, age(look.now, row.ended_at), row.position);
     let crashes = (row.how == How::Crashed).then(|| row.crash_count.to_string());
@@ -55,7 +55,7 @@ pub(crate) fn instance(row: &EndedInstanceRow, look: Look) -> String {
     ])
 }
 
-/// Tasks that ended.
+/// Returns the table of ended tasks.
 pub(crate) fn tasks(rows: &[EndedTaskRow], look: Look) -> Table {
     let mut table = Table::new(&["TASK", "DOMAIN", "OUTCOME", "CELL", "ENDED", "RAN", "RESOLVED", "NOTE"]);
     for row in rows {
@@ -74,7 +74,7 @@ pub(crate) fn tasks(rows: &[EndedTaskRow], look: Look) -> Table {
     table
 }
 
-/// The container that ended whose guid is this, or begins or ends so; none: none that is remembered.
+/// Returns the ended instance whose guid has this prefix or suffix. `None` if the history contains none.
 pub(crate) async fn find_instance(client: &Client, id: &str) -> Result<Option<EndedInstanceRow>, Failure> {
     let rows = client.ended_instances(&Only::default(), None).await?.rows;
     match find::pick("instance", id, rows, |row: &EndedInstanceRow| Some(row.instance_guid.to_string())) {
@@ -84,7 +84,7 @@ pub(crate) async fn find_instance(client: &Client, id: &str) -> Result<Option<En
     }
 }
 
-/// What it is called: with its definition, unless that is called like its process.
+/// Returns the name of the instance. It includes the definition unless that has the name of the process.
 fn name(row: &EndedInstanceRow) -> String {
     let own = row.definition_id == DefinitionId::from(&row.process_guid);
     let definition = if own { String::new() } else { format!("@{}", row.definition_id) };
@@ -95,7 +95,7 @@ fn ran(millis: u64) -> String {
     span(Duration::from_millis(millis))
 }
 
-/// How it ended.
+/// Returns the state that the instance ended in.
 const fn state(row: &EndedInstanceRow) -> &'static str {
     match row.how {
         How::Crashed if matches!(row.exit_status, Some(0)) => "EXITED",
@@ -109,7 +109,7 @@ const fn state(row: &EndedInstanceRow) -> &'static str {
     }
 }
 
-/// Why it ended.
+/// Returns the reason for the end, if it is known.
 fn note(row: &EndedInstanceRow) -> Option<String> {
     if let Some(cause) = row.stop {
         return Some(describe::ended(cause).to_owned());

@@ -1,4 +1,5 @@
-//! `muster evaluation`: every scheduling attempt, its cause, its chain and what came of it.
+//! `muster evaluation`: lists, shows, follows and retries evaluations. An evaluation is shown with its cause,
+//! its chain and its placements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,10 +23,10 @@ use super::table::{Cell, Table, facts};
 use super::why::{describe, placements};
 use super::words::{age, count, one_line, short, time_of_day};
 
-/// Links of a chain that are shown before and behind an evaluation.
+/// Maximum number of links shown before and after an evaluation in its chain.
 const SHOWN: usize = 16;
 
-/// An evaluation, with what came before and after it, and what came of it.
+/// Evaluation with its chain, and the decisions that placed its instances.
 #[derive(Serialize)]
 struct Explained {
     evaluation: EvaluationRow,
@@ -33,16 +34,16 @@ struct Explained {
     decisions: Vec<Decided>,
 }
 
-/// An evaluation of a chain.
+/// Evaluation in a chain.
 #[derive(Clone, Debug, Serialize)]
 struct Link {
     evaluation: Evaluation,
     state: EvaluationState,
-    /// The evaluation that it goes on with, or that brought it about; none: it begins the chain.
+    /// Evaluation that this one continues, or that caused it. `None` if this one starts the chain.
     parent: Option<EvaluationId>,
 }
 
-/// What a retry did.
+/// Answer to a retry.
 #[derive(Serialize)]
 struct Retried {
     evaluation: EvaluationId,
@@ -114,7 +115,7 @@ async fn history(client: &Client, subject: &EvaluationSubject) -> Result<Vec<Rec
     known_of(client, Some(&about(subject))).await
 }
 
-/// The evaluations of one thing that are in the tables.
+/// Returns the stored evaluations of a process or task.
 async fn of_subject(client: &Client, subject: &EvaluationSubject) -> Result<Vec<EvaluationRow>, Failure> {
     let process_guid = match subject {
         EvaluationSubject::Process(guid) => Some(guid.clone()),
@@ -125,7 +126,8 @@ async fn of_subject(client: &Client, subject: &EvaluationSubject) -> Result<Vec<
     Ok(rows.into_iter().filter(|row| row.subject == *subject).collect())
 }
 
-/// Every evaluation that the log tells of, with what the tables say of those that are there.
+/// Returns a link for every evaluation in the history. The state is `Deleted` for evaluations that are no
+/// longer stored.
 fn links(all: &[Decided], known: Vec<EvaluationRow>) -> Vec<Link> {
     let mut past = vec![];
     for Decided { decision, .. } in all {
@@ -149,14 +151,14 @@ fn links(all: &[Decided], known: Vec<EvaluationRow>) -> Vec<Link> {
     links.collect()
 }
 
-/// The evaluation that a decision made, or joined.
+/// Maps each decision to the evaluation that it created or joined.
 fn makers(all: &[Evaluation]) -> BTreeMap<DecisionId, EvaluationId> {
     let joined = all.iter().flat_map(|one| one.joined.iter().map(|joined| (joined.decision, one.id)));
     let made = all.iter().rev().map(|one| (one.decision, one.id));
     joined.chain(made).collect()
 }
 
-/// The links of the chain in which an evaluation stands: those that led to it, the oldest first, and those behind it.
+/// Returns the chain that contains an evaluation: its predecessors, the oldest first, and its successors.
 fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
     let parents: BTreeMap<EvaluationId, Option<EvaluationId>> =
         all.iter().map(|link| (link.evaluation.id, link.parent)).collect();
@@ -177,7 +179,7 @@ fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
     all.into_iter().filter(|link| chain.contains(&link.evaluation.id)).collect()
 }
 
-/// The chain as a tree: each below the one that it goes on with.
+/// Formats the chain as a tree, with each evaluation below the one that it continues.
 fn tree(chain: &[Link], of: EvaluationId, look: Look) -> Vec<String> {
     let there: BTreeSet<EvaluationId> = chain.iter().map(|link| link.evaluation.id).collect();
     let roots = chain.iter().filter(|link| link.parent.is_none_or(|parent| !there.contains(&parent)));
@@ -213,7 +215,7 @@ fn branch(
     }
 }
 
-/// Evaluations.
+/// Returns the table of evaluations.
 fn table(rows: &[EvaluationRow], look: Look) -> Table {
     let mut table =
         Table::new(&["EVALUATION", "OF", "DOMAIN", "CAUSE", "STATE", "PLACED", "LEFT", "AGE", "NOTE"]);
@@ -234,7 +236,7 @@ fn table(rows: &[EvaluationRow], look: Look) -> Table {
     table
 }
 
-/// Why an evaluation stands where it stands.
+/// Returns the reason for the state of an evaluation.
 fn note(one: &Evaluation) -> Option<String> {
     match &one.status {
         Status::Pending => one.wait.until().map(|until| format!("until {until}")),
@@ -244,7 +246,7 @@ fn note(one: &Evaluation) -> Option<String> {
     }
 }
 
-/// What would unblock an evaluation.
+/// Describes the changes that would unblock an evaluation.
 fn unblocked_by(tried: &Eligibility) -> String {
     let may = tried.eligible.len() as u64;
     let all = may + tried.ineligible.len() as u64 + u64::from(tried.others);
@@ -260,7 +262,7 @@ fn unblocked_by(tried: &Eligibility) -> String {
     room.into_iter().chain([unseen]).chain(escaped).collect::<Vec<_>>().join(", or ")
 }
 
-/// How much goes before work that waits for a cell.
+/// Describes the position of an evaluation among the work that waits for a cell.
 fn turn(turn: Turn) -> String {
     let others = turn.waiting.saturating_sub(1);
     format!("{} of {others} others that wait for a cell go before it", turn.before)
@@ -304,7 +306,7 @@ fn text(explained: &Explained, look: Look) -> String {
     format!("{head}{chain}{decisions}")
 }
 
-/// Tells what happens to an evaluation until it has ended.
+/// Prints the changes of an evaluation until it ends.
 async fn watch(client: &Client, first: EvaluationRow, output: Output) -> Result<(), Failure> {
     let id = first.evaluation.id;
     let mut events = client.events(end_of_log(client).await?).about(about(&first.subject));
@@ -330,7 +332,7 @@ fn line(row: &EvaluationRow, look: Look) -> String {
     format!("{at}  {name}  {} {state}, {} placed, {} left{note}", row.subject, one.placed, row.left)
 }
 
-/// How the program ends with an evaluation.
+/// Returns the result that determines the exit status for an evaluation.
 fn ended(row: &EvaluationRow) -> Result<(), Failure> {
     let one = &row.evaluation;
     let name = one.id;
@@ -362,7 +364,7 @@ fn is_in(aggregate: &Aggregate, domain: &Domain) -> bool {
     }
 }
 
-/// Tells what happens to all evaluations of a domain, or of all.
+/// Prints the evaluation events of one domain, or of all domains.
 async fn watch_all(client: &Client, global: &Global, output: Output) -> Result<(), Failure> {
     let mut events = client.events(end_of_log(client).await?);
     loop {
@@ -404,7 +406,7 @@ mod tests {
         schemas::entry::Stamp { cause: cause.map(decision), correlation: decision(1), ..stamp }
     }
 
-    /// Two of three instances find a place, and one crashes later.
+    /// Two of three instances are placed, and one of them crashes later.
     fn story() -> Vec<Evaluation> {
         let id = |number| EvaluationId::of(decision(number), 0);
         let created = |trigger, begin, previous| Event::Created { number: 0, trigger, begin, previous };

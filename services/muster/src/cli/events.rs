@@ -22,19 +22,18 @@ use super::table::{Cell, Table};
 use super::words::one_line;
 use super::{find, rows};
 
-/// Entries that are read at once.
+/// Number of entries per request.
 const PAGE: usize = 500;
 
-/// A decision, with where it stands.
+/// Decision with its position in the log.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Decided {
-    /// Where its entry stands.
+    /// Position of the entry that contains the decision.
     pub(crate) position: Position,
-    /// The decision.
     pub(crate) decision: Decision,
 }
 
-/// A decision of a history, with what it changed of what the history is of.
+/// Decision in a history, with the changes that it made to the history's target.
 #[derive(Clone, Debug, Serialize)]
 struct Told {
     #[serde(flatten)]
@@ -68,7 +67,7 @@ pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure
     }
 }
 
-/// Where the log ends; of the past, where it ended then.
+/// Returns the position of the last entry, or of the last entry at the past moment that is shown.
 pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
     if client.asks_as_of().is_some() {
         return Ok(client.cluster().await?.position);
@@ -77,7 +76,7 @@ pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
     Ok(client.read_events(&read).await?.end)
 }
 
-/// What the log holds about something, or all of it: up to the moment as of which is asked.
+/// Returns the entries about a target, or all entries, up to the moment that is shown.
 pub(crate) async fn known_of(client: &Client, about: Option<&str>) -> Result<Vec<RecordedEntry>, Failure> {
     let until = match client.asks_as_of() {
         Some(AsOf::Position(position)) => position,
@@ -86,7 +85,7 @@ pub(crate) async fn known_of(client: &Client, about: Option<&str>) -> Result<Vec
     Ok(client.history_until(Position(0), until, about).await?.0)
 }
 
-/// Returns the events that a command about something was decided with; none if it was so already.
+/// Returns the events that a command was decided with. Empty if the command changed nothing.
 pub(crate) async fn events_of(client: &Client, about: &str, done: &Done) -> Result<Vec<Event>, Failure> {
     let after = Position(done.position.0.saturating_sub(1));
     let read = ReadEvents { after, limit: Some(1), wait_ms: None, about: Some(about.to_owned()) };
@@ -138,8 +137,8 @@ async fn list(
     each(client, after, about, |entry| output.stream(&entry, lines).map(ControlFlow::Continue)).await
 }
 
-/// Gives out the entries behind a position until it is told to stop. They are read page by page, and none is kept: a log is as
-/// long as it likes.
+/// Passes the entries after a position to `take`, until it returns `Break`. The entries are read page by page
+/// and not collected, because a log can be arbitrarily long.
 pub(crate) async fn each(
     client: &Client,
     after: Position,
@@ -162,7 +161,7 @@ pub(crate) async fn each(
     }
 }
 
-/// An entry as lines: position, time, who, what.
+/// Formats an entry as lines with position, time, actor and sentence.
 pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
     let position = entry.position;
     match &entry.entry {
@@ -217,7 +216,7 @@ fn unknown(what: &str) -> Failure {
     Failure::new(Exit::NotFound, "ResourceNotFound", format!("the log holds nothing about {what}"))
 }
 
-/// All that was decided about one container, which may be long gone: found by reading the whole log.
+/// Prints the decisions about one container, which may be long gone. This reads the whole log.
 async fn history_of_container(client: &Client, part: &str, output: Output) -> Result<(), Failure> {
     find::check_fragment("instance", part, find::INSTANCE)?;
     let all = decided(client.history(Position(0), None).await?.0);
@@ -245,7 +244,7 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
     }
 }
 
-/// The container that an event names.
+/// Returns the guid of the container that an event names.
 pub(crate) fn container(event: &Event) -> Option<String> {
     use schemas::{actual, evacuating, task};
     let by = match event {
@@ -277,7 +276,8 @@ pub(crate) fn container(event: &Event) -> Option<String> {
     by.map(|by| by.instance_guid.to_string())
 }
 
-/// The decisions of entries, in order. Entries that nobody understands are in `muster events`.
+/// Returns the decisions of entries, in order. Entries that this program cannot read are skipped; `muster
+/// events` shows them.
 pub(crate) fn decided(entries: Vec<RecordedEntry>) -> Vec<Decided> {
     let of = |recorded: RecordedEntry| {
         let position = recorded.position;
@@ -290,12 +290,12 @@ pub(crate) fn decided(entries: Vec<RecordedEntry>) -> Vec<Decided> {
     entries.into_iter().flat_map(of).collect()
 }
 
-/// Whether a decision touches an index, or one definition there.
+/// Returns `true` if a decision concerns an index, or one definition at that index.
 fn touches(decided: &Decided, which: &Which) -> bool {
     decided.decision.events.iter().any(|event| is_of(event, which.index, which.definition.as_ref()))
 }
 
-/// Whether an event speaks of an index, or of what it runs: of one definition, or of whichever.
+/// Returns `true` if an event concerns an index, restricted to one definition if `definition` is set.
 pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
     use schemas::evacuating;
     let meant = |id: &DefinitionId| definition.is_none_or(|definition| definition == id);
@@ -307,7 +307,7 @@ pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>
         Event::Evacuating(
             evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
         ) => place.index == index && meant(&place.definition_id),
-        // What it does to an index concerns both of its instances.
+        // A rollout event concerns the old and the new instance of an index.
         Event::Rollout(event) => event.indices().is_some_and(|indices| indices.contains(index)),
         Event::Desired(_)
         | Event::Evaluation(_)
@@ -320,7 +320,7 @@ pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>
     }
 }
 
-/// Which events of a decision are shown.
+/// Filter for the events of a decision.
 #[derive(Clone, Copy, Debug)]
 enum Of<'a> {
     All,
@@ -338,7 +338,7 @@ impl Of<'_> {
     }
 }
 
-/// History for people: when, where in the log, what, who, why, and which fields it changed.
+/// Returns the table of a history: time, position, event, actor, reason and changed fields.
 fn table(told: &[Told], of: Of<'_>, look: Look) -> Table {
     let same = |id| told.iter().map(|told| &told.decided).find(move |other| other.decision.id == id);
     let place = |id| same(id).map(|other| other.position);

@@ -1,7 +1,7 @@
-//! `muster instance exec`: one more program in the container of an instance.
+//! `muster instance exec`: runs an additional program in the container of an instance.
 //!
-//! What is typed and what the program writes travel in messages of their own, both at once: each names how far its sender has
-//! come, so what is lost is said again.
+//! Input and output travel in separate messages at the same time. Each message contains its sender's byte
+//! offset, so lost data is sent again.
 
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::time::Duration;
@@ -23,26 +23,26 @@ use super::find::{self, Found};
 use super::instance::no_container;
 use super::output;
 
-/// How long a silent cluster is asked again, unless another time is given.
+/// Maximum time to retry a message without an answer. Default of `--timeout` here.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause before that.
+/// Pause before such a retry.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The pause before more is said to a program that has not read what it was told.
+/// Pause before more input is sent to a program that has not read the previous input.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
-/// The pause before it is asked again for a program that its cell does not know yet.
+/// Pause before a retry if the cell does not know the program yet.
 const BEGIN_PAUSE: Duration = Duration::from_millis(10);
-/// Bytes that are read at once.
+/// Maximum number of bytes per read of standard input.
 const READ_BYTES: usize = 32 * 1024;
-/// The size of a terminal that doesn't say it.
+/// Size of a terminal that does not report its size.
 const USUAL_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
-/// What a terminal is if nobody says it.
+/// Terminal type if `TERM` is not set.
 const USUAL_KIND: &str = "xterm";
-/// What is typed to end what a program on a terminal reads.
+/// Control character (Ctrl-D) that ends the input of a program on a terminal.
 const END_OF_TYPING: u8 = 4;
-/// What is added to the number of a signal for an exit status, as shells do.
+/// Offset of a signal number in an exit status, as in shells.
 const SIGNALLED: i32 = 128;
 
-/// A program that was run.
+/// Session with a program in a container.
 struct Talking {
     client: Client,
     request_id: RequestId,
@@ -51,7 +51,7 @@ struct Talking {
     on_terminal: bool,
 }
 
-/// Runs a program, and ends as it does.
+/// Runs a program, and exits with its status.
 pub(super) async fn run(client: &Client, global: &Global, args: ExecArgs) -> Result<(), Failure> {
     let Found { name, rows } = find::instance(client, &args.id).await?;
     let holder = rows.into_iter().find(|row| row.cell_id.is_some());
@@ -65,7 +65,7 @@ pub(super) async fn run(client: &Client, global: &Global, args: ExecArgs) -> Res
     let request_id = begun.map_err(|error| Failure::from(error).doing(format!("run a program in {name}")))?;
     let patience = global.timeout.unwrap_or(PATIENCE);
     let talking = Talking { client, request_id, cell_id, patience, on_terminal };
-    // What is typed is the program's alone: neither shown nor understood here.
+    // In raw mode, the local terminal neither echoes nor interprets the input of the program.
     let raw = RawTerminal::take(on_terminal && io::stdin().is_terminal())?;
     let end = Box::pin(talking.talk(!args.no_stdin)).await;
     drop(raw);
@@ -89,7 +89,7 @@ impl ExecArgs {
     }
 }
 
-/// How this program ends, when the other one ended so.
+/// Converts the end of the program to the result of this one.
 fn status_of(end: ExecEnd, name: &str) -> Result<(), Failure> {
     match end {
         ExecEnd::Exited(0) => Ok(()),
@@ -110,7 +110,7 @@ fn size() -> TerminalSize {
 }
 
 impl Talking {
-    /// Talks to the program until it ends.
+    /// Transfers input and output until the program ends.
     async fn talk(&self, reads: bool) -> Result<ExecEnd, Failure> {
         let signals =
             |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
@@ -127,12 +127,12 @@ impl Talking {
             _ = terminate.recv() => Err(ended_by(SignalKind::terminate())),
             _ = hangup.recv() => Err(ended_by(SignalKind::hangup())),
         };
-        // If that can't be told, the cell sees that nobody talks to the program any more.
+        // If this message is lost, the cell detects that no client polls the program.
         drop(self.client.talk(&Talk { leave: true, ..self.nothing() }).await);
         end
     }
 
-    /// Shows what the program writes, until it ends.
+    /// Writes the program's output until the program ends.
     async fn listen(&self) -> Result<ExecEnd, Failure> {
         let mut from = 0;
         loop {
@@ -146,7 +146,7 @@ impl Talking {
         }
     }
 
-    /// Tells the program what is typed, and of what size its terminal is; ends only with a failure.
+    /// Sends input and terminal sizes to the program. Returns only on failure.
     async fn speak(&self, reads: bool, mut resized: tokio::signal::unix::Signal) -> Failure {
         let mut typed = if reads { read() } else { nothing_to_read() };
         let (mut input, mut input_from, mut ended) = (vec![], 0, false);
@@ -185,7 +185,7 @@ impl Talking {
         if self.on_terminal { vec![END_OF_TYPING] } else { vec![] }
     }
 
-    /// Says something until it is answered, or the patience is over.
+    /// Sends a message, and retries until it is answered or the timeout has elapsed.
     async fn say(&self, talk: &Talk) -> Result<Talked, Failure> {
         let begun = Instant::now();
         loop {
@@ -213,26 +213,27 @@ impl Talking {
     }
 }
 
-/// This program was told to end.
+/// Returns the failure for a signal that this program received.
 fn ended_by(signal: SignalKind) -> Failure {
     Failure::of_program(SIGNALLED + signal.as_raw_value())
 }
 
-/// Writes what the program wrote where it wrote it.
+/// Writes output of the program to the same stream that the program wrote it to.
 fn show(Written { stream, data }: Written) -> Result<(), Failure> {
     let bytes = output::decoded(&data)?;
     match stream {
         Stream::Out => output::bytes_as_they_are(&bytes),
         Stream::Err => {
             let mut out = io::stderr().lock();
-            // If nobody reads that, nobody wants to know.
+            // A closed standard error is not worth failing the session.
             drop(out.write_all(&bytes).and_then(|()| out.flush()));
             Ok(())
         }
     }
 }
 
-/// Reads the standard input, piece by piece. Whoever waits for a key can't be told to stop: that ends with this program.
+/// Reads standard input in chunks on a thread. A blocking read cannot be cancelled, so the thread ends with
+/// the process.
 fn read() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -242,7 +243,7 @@ fn read() -> mpsc::Receiver<Vec<u8>> {
                 Ok(0) => return,
                 Ok(count) if sender.blocking_send(bytes[..count].to_vec()).is_ok() => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // What can't be read has ended.
+                // A read error counts as the end of the input.
                 Ok(_) | Err(_) => return,
             }
         }
@@ -254,7 +255,7 @@ fn nothing_to_read() -> mpsc::Receiver<Vec<u8>> {
     mpsc::channel(1).1
 }
 
-/// The terminal while all that is typed goes to the program. Dropped, it is as it was before.
+/// Raw mode of the terminal. Dropping it restores the previous mode.
 struct RawTerminal;
 
 impl RawTerminal {
@@ -270,7 +271,7 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // A terminal that is gone needs no restoring.
         drop(disable_raw_mode());
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, as the user reads it and as scripts do: a code, a sentence, what to do, and an exit status.
+//! Errors of commands, for users and scripts: an error code, a message, advice, and an exit status.
 
 use std::fmt;
 
@@ -45,17 +45,18 @@ pub(crate) enum Exit {
     Differs = 13,
     /// A rollout is paused.
     Paused = 14,
-    /// Several things failed, with different statuses.
+    /// Several items failed, with different statuses.
     Several = 15,
     /// `instance exec` did not reach the program.
     NotReached = 125,
     /// `instance exec` reached the container, and the program could not be started.
     NotStarted = 126,
-    /// The user interrupted the command; a change goes on.
+    /// The user interrupted the command; a change that it made continues.
     Interrupted = 130,
 }
 
-/// Every exit status with its meaning, in the order of the numbers: the help and docs/using.md have the same.
+/// Exit statuses with their meanings, in ascending order. The help text and docs/using.md contain the same
+/// table.
 const EXITS: [(Exit, &str); 19] = [
     (Exit::Done, "done; of status: the cluster is healthy"),
     (Exit::Failed, "error"),
@@ -84,25 +85,24 @@ pub(crate) fn exits() -> String {
     format!("Exit status: {}. instance exec otherwise ends with the status of its program.", all.join(", "))
 }
 
-/// Why a command didn't do what was asked.
+/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// How the program ends.
+    /// Exit status of this program, unless `program` is set.
     pub(crate) exit: Exit,
-    /// A word for programs that never changes its meaning.
+    /// Stable error code for scripts.
     pub(crate) code: String,
-    /// What, on which object, why.
+    /// Message: the action, its object and the reason.
     pub(crate) message: String,
-    /// Every bad field.
+    /// Invalid fields of the request.
     pub(crate) fields: Vec<BadField>,
-    /// What to do next.
     pub(crate) advice: Vec<String>,
-    /// The status of another program, which is that of this one; none: `exit` is.
+    /// Exit status of a program that was run, which this program exits with. `None` if `exit` applies.
     pub(crate) program: Option<u8>,
 }
 
 impl Failure {
-    /// A failure without advice.
+    /// Creates a failure without advice.
     pub(crate) fn new(exit: Exit, code: &str, message: impl Into<String>) -> Self {
         Self {
             exit,
@@ -114,49 +114,51 @@ impl Failure {
         }
     }
 
-    /// The command line is wrong in a way that only this program can see.
+    /// Creates a failure for an invalid command line that clap cannot detect.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "Usage", message)
     }
 
-    /// There is no such thing.
+    /// Creates a failure for an object that does not exist.
     pub(crate) fn not_found(what: impl fmt::Display) -> Self {
         Refusal::not_found(what).into()
     }
 
-    /// The reader of our standard output went away: nobody is left to tell anything.
+    /// Creates a failure for a closed standard output, for example a pager that was closed. The program exits
+    /// without a message.
     pub(crate) fn nobody_reads() -> Self {
         Self::new(Exit::Done, "", "")
     }
 
-    /// Everything was said already: only the exit status is left.
+    /// Creates a failure without a message, for a command that has already printed its result.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self::new(exit, "", "")
     }
 
-    /// Another program ended with this status, and this one ends so, too.
+    /// Creates a failure that makes this program exit with the status of a program that it ran.
     pub(crate) fn of_program(status: i32) -> Self {
         let program = Some(u8::try_from(status).unwrap_or(u8::MAX));
         Self { program, ..Self::silent(Exit::Failed) }
     }
 
-    /// The status that the program ends with.
+    /// Returns the exit status of this program.
     pub(crate) fn status(&self) -> u8 {
         self.program.unwrap_or(self.exit as u8)
     }
 
-    /// Returns the exit status where statuses of the program that was run must be told from those of this one.
+    /// Returns the exit status for `instance exec`, where the statuses of this program must differ from those
+    /// of the program that was run.
     pub(crate) fn status_beside_program(&self) -> u8 {
         let is_own = [Exit::Done, Exit::NotStarted].contains(&self.exit);
         self.program.unwrap_or(if is_own { self.exit as u8 } else { Exit::NotReached as u8 })
     }
 
-    /// Whether there is nothing to say about it.
+    /// Returns `true` if there is no message to print.
     pub(crate) fn is_silent(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// The same, with the action that failed before it: `can't scale process web: ...`.
+    /// Prefixes the message with the action that failed: `can't scale process web: ...`.
     pub(crate) fn doing(mut self, what: impl fmt::Display) -> Self {
         if !self.is_silent() {
             self.message = format!("can't {what}: {}", self.message);
@@ -164,24 +166,24 @@ impl Failure {
         self
     }
 
-    /// The same, with something to do next.
+    /// Adds advice.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());
         self
     }
 
-    /// The same, with something to do next, if there is something.
+    /// Adds advice if it is `Some`.
     pub(crate) fn advise_some(mut self, advice: Option<String>) -> Self {
         self.advice.extend(advice);
         self
     }
 
-    /// The same, with something to do next if the exit status is this one.
+    /// Adds advice if the failure has this exit status.
     pub(crate) fn advise_on(self, exit: Exit, advice: impl Into<String>) -> Self {
         if self.exit == exit { self.advise(advice) } else { self }
     }
 
-    /// As people read it.
+    /// Formats the failure as text.
     pub(crate) fn text(&self, colour: bool) -> String {
         let (on, off) = if colour { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
         let mut text = format!("{on}error:{off} {}", visible(&self.message));
@@ -199,7 +201,7 @@ impl Failure {
         text
     }
 
-    /// As programs read it.
+    /// Formats the failure as JSON.
     pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]
         struct Printed<'a> {
@@ -212,7 +214,7 @@ impl Failure {
     }
 }
 
-/// How the program ends when the BBS refuses.
+/// Returns the exit status for a refusal by the BBS.
 pub(crate) const fn exit_of(code: Code) -> Exit {
     match (code.class(), code) {
         (Class::NotFound, _) => Exit::NotFound,
@@ -222,7 +224,7 @@ pub(crate) const fn exit_of(code: Code) -> Exit {
     }
 }
 
-/// What to do about a refusal, whatever it is about.
+/// Advice for refusal codes.
 const ADVICE: [(Code, &str); 7] = [
     (Code::RequestIdReused, "give another --request-id, or none: then each command gets its own"),
     (Code::Unavailable, "see muster status, and try again: the same --request-id is carried out once"),
@@ -274,7 +276,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// What is left of a process that is stuck: which instances could not be placed, which crashed.
+/// Returns the failure for a process that does not run as desired: it lists the instances that could not be
+/// placed or crashed.
 pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
     let unplaced = rows.iter().any(|row| row.placement_error.is_some());
     let (exit, code) = if unplaced { (Exit::NotPlaced, "NotPlaced") } else { (Exit::Failed, "Crashed") };

@@ -1,4 +1,4 @@
-//! Files that say what is desired: TOML or JSON, from a path or the standard input.
+//! Files that describe desired state, in TOML or JSON, from a path or standard input.
 
 mod secret_files;
 
@@ -17,15 +17,16 @@ use serde_json::Value;
 use super::failure::{Exit, Failure};
 use super::output::note;
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Reads everything that a file desires. `domain` is the domain of what names none.
+/// Reads all items of a file. `domain` is the default for items that name none.
 pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
     items_in(path, secret_files::read(path, value(path)?)?, domain)
 }
 
-/// The same, with the processes whose definition the file itself calls like the process.
+/// Reads all items of a file, and the guids of the processes for which the file sets a `definition_id` equal
+/// to the guid.
 pub(super) fn items_and_named(
     path: &Path,
     domain: Option<&Domain>,
@@ -44,14 +45,14 @@ pub(super) fn items_and_named(
     items_in(path, value, domain).map(|items| (items, named))
 }
 
-/// The same with its secrets sealed here, as a BBS does it before anything is decided.
+/// Reads all items of a file, and seals their secrets locally, as a BBS does before it decides.
 pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) -> Result<Vec<Item>, Failure> {
     let sealed = |item: Item| item.sealed(&keys.hand());
     let items: Result<_, Refusal> = items(path, domain)?.into_iter().map(sealed).collect();
     items.map_err(|refusal| of_file(path, refusal, &format!("seal the secrets of {}", shown(path))))
 }
 
-/// Has the secrets of what a file desires sealed by the cluster, to be compared with what is there.
+/// Lets the cluster seal the secrets of items, so that they can be compared with stored ones.
 pub(crate) async fn sealed(client: &Client, items: Vec<Item>) -> Result<Vec<Item>, Failure> {
     let mut sealed = vec![];
     for item in items {
@@ -61,7 +62,7 @@ pub(crate) async fn sealed(client: &Client, items: Vec<Item>) -> Result<Vec<Item
     Ok(sealed)
 }
 
-/// Returns the command for what of a file another command leaves alone.
+/// Returns the command that handles an item which another command skips.
 pub(super) const fn command_for(item: &Item) -> &'static str {
     match item {
         Item::Lrp(_) => "muster lrp apply",
@@ -72,7 +73,7 @@ pub(super) const fn command_for(item: &Item) -> &'static str {
     }
 }
 
-/// Notes which commands there are for the rest of a file, if there is a rest.
+/// Prints a note with the commands for the remaining items of a file. Prints nothing if there are none.
 pub(super) fn note_rest(done: &str, rest: &BTreeSet<&'static str>) {
     if !rest.is_empty() {
         let commands: Vec<&str> = rest.iter().copied().collect();
@@ -80,16 +81,16 @@ pub(super) fn note_rest(done: &str, rest: &BTreeSet<&'static str>) {
     }
 }
 
-/// What a file says of one process.
+/// Description of one process in a file.
 #[derive(Debug)]
 pub(crate) struct OfProcess {
-    /// All of it, with what is usual where it says nothing.
+    /// The whole process, with defaults for fields that the file omits.
     pub(crate) lrp: DesiredLrp,
-    /// The fields that it names.
+    /// Names of the fields that the file sets.
     pub(crate) fields: BTreeSet<String>,
 }
 
-/// Reads what a file says of one process.
+/// Reads the description of one process from a file.
 pub(crate) fn process(
     path: &Path,
     guid: &ProcessGuid,
@@ -137,7 +138,7 @@ fn items_in(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Ve
     spec::document(value).map_err(refused)
 }
 
-/// Reads a file as JSON, whichever of both it is written in.
+/// Reads a TOML or JSON file as a JSON value.
 pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
     let text = read(path)?;
     let extension = path.extension().and_then(|extension| extension.to_str());
@@ -163,8 +164,8 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
     spec::json(text.as_bytes()).map_err(|refusal| of_file(path, refusal, &format!("read {}", shown(path))))
 }
 
-/// What is wrong with TOML. Where a file has secrets, or a URL that may be one, the line isn't quoted, as it would be
-/// otherwise.
+/// Formats a TOML error. The faulty line is not quoted if the file contains secrets, or callback URLs, which
+/// may be secret.
 fn without_secrets(error: &toml::de::Error, text: &str) -> String {
     if !text.contains("secret") && !text.contains("completion_callback_url") {
         return error.to_string();
@@ -173,7 +174,7 @@ fn without_secrets(error: &toml::de::Error, text: &str) -> String {
     format!("line {}: it isn't shown, since the file has secrets", before.matches('\n').count() + 1)
 }
 
-/// What a message is refused for as a whole is said of the file.
+/// Converts a refusal. A problem of the whole message is reported as a problem of the file.
 fn of_file(path: &Path, refusal: Refusal, doing: &str) -> Failure {
     match &refusal.fields[..] {
         [whole] if whole.field == "message" => {
@@ -184,7 +185,7 @@ fn of_file(path: &Path, refusal: Refusal, doing: &str) -> Failure {
     }
 }
 
-/// Reads a text from a file, or from the standard input.
+/// Reads text from a file or from standard input.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = if path == Path::new("-") {

@@ -1,5 +1,5 @@
-//! `muster dev --from-export FILE --paused`: what a log holds, to be looked at. A BBS shows it, and nothing is decided, placed
-//! or run.
+//! `muster dev --from-export FILE --paused`: shows the content of an exported log. A BBS answers queries, but
+//! nothing is decided, placed or run.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ use crate::local::{Local, Own, Roles, end_leftovers};
 use crate::wire::past::Cache;
 use crate::wire::watching::Watching;
 
-/// Shows what an export holds, until it is told to stop.
+/// Shows the content of an export until it is stopped.
 ///
 /// # Errors
-/// The export can't be used, or why it can't start or go on.
+/// The export cannot be used, or the services cannot start or fail.
 pub(super) async fn run(
     file: &Path,
     data: Data,
@@ -30,7 +30,7 @@ pub(super) async fn run(
     watching: Watching,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
-    // A file that is of no use is told before anything is made.
+    // An invalid export is reported before anything is created.
     let manifest = import::check(file)?;
     let folder = data.own()?;
     if matches!(data, Data::Scratch(_)) {

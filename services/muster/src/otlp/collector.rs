@@ -1,4 +1,4 @@
-//! Who takes spans.
+//! Client of a trace collector.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use super::span::text;
 use crate::cli::words::{Invalid, count, one_line};
 use crate::error::chain;
 
-/// Spans that are sent at once.
+/// Maximum number of spans per request.
 pub(crate) const BATCH: usize = 512;
-/// How long a collector may take for a batch, unless somebody says otherwise.
+/// Default timeout of a request to a collector.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of an answer is read, in bytes.
+/// Maximum number of bytes read from a response.
 const ANSWER: usize = 16 * 1_024;
-/// How much of it is shown, in characters.
+/// Maximum number of characters shown of a response.
 const SHOWN: usize = 200;
 
-/// Who collects traces: the address that spans are sent to.
+/// Address of a trace collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Collector(Url);
 
 impl Collector {
-    /// Takes the address of a collector; without a path it is that of the standard.
+    /// Parses the address of a collector. A URL without a path gets the standard path.
     ///
     /// # Errors
-    /// It is no address of an HTTP server.
+    /// The text is not an HTTP or HTTPS URL.
     pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
         let expected = "http:// or https:// with a host, as http://127.0.0.1:4318";
         let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -38,7 +38,7 @@ impl Collector {
         Ok(Self(url))
     }
 
-    /// Sends spans at once, at most [`BATCH`] of them.
+    /// Sends at most [`BATCH`] spans in one request.
     pub(crate) async fn take(&self, http: &Client, spans: &[Value]) -> Result<(), Untaken> {
         let body = request(spans).to_string();
         let call = http.post(self.0.clone()).header("content-type", "application/json").body(body);
@@ -48,7 +48,7 @@ impl Collector {
 }
 
 impl fmt::Display for Collector {
-    /// Without what is nobody's business.
+    /// Formats the address without its password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut url = self.0.clone();
         if url.password().is_some() && url.set_password(None).is_err() {
@@ -58,27 +58,27 @@ impl fmt::Display for Collector {
     }
 }
 
-/// Why spans were not taken, or not all of them.
+/// Reason why a collector did not accept all spans.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Untaken {
-    /// Nobody answers there.
+    /// The collector does not answer.
     #[error("it doesn't answer: {0}")]
     Silent(String),
-    /// It answers that it doesn't take them.
+    /// The collector answered with an error status.
     #[error("it answered {0}{1}")]
     Answered(StatusCode, String),
-    /// It took the others.
+    /// The collector rejected some of the spans.
     #[error("it rejected {}: {why}", count(*.spans, "span"))]
     Rejected {
-        /// How many it did not take.
+        /// Number of rejected spans.
         spans: u64,
-        /// Why.
         why: String,
     },
 }
 
 impl Untaken {
-    /// Whether the same spans may be taken later (OpenTelemetry Protocol Specification, "Failures").
+    /// Returns `true` if a retry of the same spans may succeed (OpenTelemetry Protocol Specification,
+    /// "Failures").
     pub(crate) const fn passes(&self) -> bool {
         match self {
             Self::Silent(_) => true,
@@ -88,7 +88,7 @@ impl Untaken {
     }
 }
 
-/// Whether a collector took all of a batch.
+/// Returns an error unless the collector accepted the whole batch.
 async fn taken(answer: Response) -> Result<(), Untaken> {
     let status = answer.status();
     let said = said(answer).await;
@@ -100,7 +100,8 @@ async fn taken(answer: Response) -> Result<(), Untaken> {
     rejected(&said).map_or(Ok(()), Err)
 }
 
-/// The beginning of an answer. What can't be read of it says nothing: the status is there.
+/// Returns the start of the response body. A read error only shortens it, because the status is known
+/// already.
 async fn said(mut answer: Response) -> Vec<u8> {
     let mut said = vec![];
     while said.len() < ANSWER {
@@ -112,18 +113,19 @@ async fn said(mut answer: Response) -> Vec<u8> {
     said
 }
 
-/// How much of a batch a collector rejected, if it says so.
+/// Returns the rejected part of a batch, if the response reports one.
 fn rejected(said: &[u8]) -> Option<Untaken> {
     let said: Value = serde_json::from_slice(said).ok()?;
     let partial = &said["partialSuccess"];
-    // 64 bits are text in the JSON of protocol buffers, but not everywhere.
+    // The JSON encoding of protocol buffers represents 64-bit integers as text, but some collectors send
+    // numbers.
     let spans = &partial["rejectedSpans"];
     let rejected = spans.as_u64().or_else(|| spans.as_str()?.parse().ok()).filter(|count| *count > 0)?;
     let why = one_line(partial["errorMessage"].as_str().unwrap_or("it doesn't say why"));
     Some(Untaken::Rejected { spans: rejected, why })
 }
 
-/// A request to a collector, with these spans.
+/// Returns the body of a request with these spans.
 fn request(spans: &[Value]) -> Value {
     json!({"resourceSpans": [{
         "resource": {"attributes": [text("service.name", "muster")]},

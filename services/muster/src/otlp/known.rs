@@ -1,4 +1,4 @@
-//! What has to be known of other decisions for a decision to become a span.
+//! Context from other decisions that is needed to convert a decision to a span.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use schemas::entry::Event;
 use schemas::names::{DecisionId, EvaluationId};
 use schemas::{Decision, Timestamp, evaluation};
 
-/// The span of somebody else that a chain belongs to.
+/// Span of another program that is the parent of a chain of decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub(crate) trace: String,
@@ -14,7 +14,7 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// Reads a `traceparent` (W3C Trace Context, "traceparent Header"); none: it names no span.
+    /// Parses a `traceparent` (W3C Trace Context, "traceparent Header"). Returns `None` if it names no span.
     fn of(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.split('-').skip(1);
         let mut hex = |length: usize| {
@@ -26,29 +26,29 @@ impl Parent {
     }
 }
 
-/// Where an evaluation began.
+/// Decision that created an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Begun {
     pub(crate) decision: DecisionId,
     pub(crate) correlation: DecisionId,
 }
 
-/// What is known of the decisions that were seen: of the newest, if there are many.
+/// Context of the newest decisions, of limited size.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// By the first decision of a chain: the trace that it belongs to.
+    /// Parent span, by the first decision of a chain.
     outer: Newest<DecisionId, Parent>,
     evaluations: Newest<EvaluationId, Begun>,
     decided_at: Newest<DecisionId, Timestamp>,
 }
 
 impl Known {
-    /// Knows nothing yet, and never more than so many of each.
+    /// Creates an empty context that keeps a limited number of items of each kind.
     pub(crate) const fn at_most(most: usize) -> Self {
         Self { outer: Newest::new(most), evaluations: Newest::new(most), decided_at: Newest::new(most) }
     }
 
-    /// Takes notice of a decision.
+    /// Records a decision.
     pub(crate) fn learn(&mut self, decision: &Decision) {
         self.decided_at.put(decision.id, decision.at);
         if decision.id == decision.correlation
@@ -64,30 +64,31 @@ impl Known {
         }
     }
 
-    /// The trace of somebody else that a chain belongs to.
+    /// Returns the parent span of a chain, if the chain belongs to a trace of another program.
     pub(crate) fn outer(&self, correlation: DecisionId) -> Option<&Parent> {
         self.outer.get(&correlation)
     }
 
-    /// The trace that a chain is.
+    /// Returns the trace id of a chain.
     pub(crate) fn trace(&self, correlation: DecisionId) -> String {
         let outer = self.outer(correlation);
         outer.map_or_else(|| correlation.0.simple().to_string(), |outer| outer.trace.clone())
     }
 
-    /// Where an evaluation began.
+    /// Returns the decision that created an evaluation.
     pub(crate) fn begun(&self, id: EvaluationId) -> Option<Begun> {
         self.evaluations.get(&id).copied()
     }
 
-    /// When a decision was made. What is too old to be known says it by its id, to the millisecond.
+    /// Returns the time of a decision. If the decision has been evicted, its id gives the time in
+    /// milliseconds.
     pub(crate) fn decided_at(&self, id: DecisionId) -> Timestamp {
         let of_id = || Timestamp::from_millis(id.0.as_u64_pair().0 >> 16);
         self.decided_at.get(&id).copied().unwrap_or_else(of_id)
     }
 }
 
-/// A map of the newest that were put in.
+/// Map that evicts the oldest entry when it is full.
 #[derive(Debug)]
 struct Newest<K, V> {
     most: usize,

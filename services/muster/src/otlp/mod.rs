@@ -1,13 +1,14 @@
-//! Traces as OpenTelemetry has them: OTLP over HTTP with JSON (OpenTelemetry Protocol Specification, "OTLP/HTTP").
+//! Traces in the OpenTelemetry format: OTLP over HTTP with JSON (OpenTelemetry Protocol Specification,
+//! "OTLP/HTTP").
 //!
-//! A decision is a span that begins when its cause was decided and ends when it was decided. All ids come from the log, so
-//! that sending a trace twice, or from two programs, sends the same spans.
+//! A decision is a span from the time of its cause to its own time. All ids come from the log. A trace that
+//! is sent twice, or by two programs, therefore has the same spans.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | [`span`] | a decision as a span |
-//! | [`known`] | what else has to be known for that: whose traces chains belong to, and where evaluations began |
-//! | [`collector`] | who takes spans |
+//! | [`span`] | conversion of a decision to a span |
+//! | [`known`] | the context for that: parent spans of chains, and the origins of evaluations |
+//! | [`collector`] | client of a collector |
 
 pub(crate) mod collector;
 pub(crate) mod known;

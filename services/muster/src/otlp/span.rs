@@ -1,4 +1,4 @@
-//! A decision as a span.
+//! Conversion of a decision to a span.
 
 use schemas::entry::Event;
 use schemas::names::{DecisionId, EvaluationId};
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 use super::Known;
 use crate::cli::describe::{about, sentence, sentences, who};
 
-/// `SPAN_KIND_INTERNAL`.
+/// Span kind of an internal operation in the OpenTelemetry protocol.
 const INTERNAL: u32 = 1;
 
-/// A decision, and what is to be said of it.
+/// Decision, with the data that its span needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told<'a> {
     pub(crate) decision: &'a Decision,
-    /// Where its entry stands.
+    /// Position of the entry that contains the decision.
     pub(crate) position: Position,
-    /// When it began: with its cause, or of the first of a chain when it was decided.
+    /// Start of the span: the time of the decision's cause, or its own time if it is the first of a chain.
     pub(crate) began: Timestamp,
-    /// Whether its cause is not to be had: then it stands under nothing.
+    /// `true` if the cause is not available. The span then has no parent.
     pub(crate) cause_is_elsewhere: bool,
 }
 
 impl Told<'_> {
-    /// As a span: under its cause, and linked to where the evaluations began that it joined. What joins an evaluation is
-    /// placed with that, and so goes on in another trace.
+    /// Returns the span. Its parent is the cause. It is linked to the decisions that created the evaluations
+    /// it joined, because its work is placed by those and continues in their traces.
     pub(crate) fn span(&self, known: &Known) -> Value {
         let Self { decision, began, .. } = self;
         let outer = known.outer(decision.correlation);
@@ -69,7 +69,7 @@ impl Told<'_> {
     }
 }
 
-/// The evaluations that a decision joined: something else was already to be placed with them.
+/// Returns the evaluations that a decision joined. They existed before to place other work.
 pub(crate) fn joined(decision: &Decision) -> impl Iterator<Item = EvaluationId> {
     decision.events.iter().filter_map(Event::as_evaluation).filter_map(|event| {
         if let evaluation::Event::Joined { evaluation, .. } = event { Some(*evaluation) } else { None }
@@ -86,7 +86,7 @@ fn link(known: &Known, id: EvaluationId) -> Option<Value> {
     }))
 }
 
-/// The last eight bytes of a decision's id.
+/// Returns the span id: the last eight bytes of the decision's id.
 fn span_id(id: DecisionId) -> String {
     id.0.simple().to_string().split_off(16)
 }

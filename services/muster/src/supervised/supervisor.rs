@@ -1,4 +1,4 @@
-//! Who started this program and wants to know how it is: systemd, or what speaks as it does (`sd_notify(3)`).
+//! Protocol of the supervisor that started this program: systemd, or a compatible one (`sd_notify(3)`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// The variable that names the socket on which it listens.
+/// Environment variable with the path of the supervisor's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Who supervises this program. Telling it something never fails the program: what can't be told is logged once.
+/// Supervisor of this program. A failed notification does not fail the program; only the first failure is
+/// logged.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     watchdog: Option<Duration>,
@@ -19,7 +20,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// As the environment says it. None: nobody wants to know.
+    /// Creates the supervisor from the environment. `None` if the program has no supervisor.
     pub(super) fn of_environment() -> Option<Self> {
         std::env::var_os(SOCKET).filter(|path| !path.is_empty())?;
         Some(Self {
@@ -30,22 +31,23 @@ impl Supervisor {
         })
     }
 
-    /// Within which time it wants a sign of life, or ends the program; none: it wants none.
+    /// Returns the watchdog timeout, after which the supervisor ends a program without keep-alives. `None` if
+    /// the watchdog is disabled.
     pub(super) const fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// The program does its work.
+    /// Reports that the program is ready.
     pub(super) fn ready(&self) {
         self.tell(&[NotifyState::Ready]);
     }
 
-    /// The program lives.
+    /// Sends a watchdog keep-alive.
     pub(super) fn alive(&self) {
         self.tell(&[NotifyState::Watchdog]);
     }
 
-    /// How the program is, in a line; told only if it says something else than before.
+    /// Reports a status line, if it differs from the previous one.
     pub(super) fn status(&self, text: &str) {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let mut told = self.status.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +57,7 @@ impl Supervisor {
         }
     }
 
-    /// The program is about to end; told once.
+    /// Reports that the program is about to exit. Repeated calls have no effect.
     pub(super) fn stopping(&self) {
         if !self.stopping.swap(true, Ordering::Relaxed) {
             self.tell(&[NotifyState::Stopping]);

@@ -1,4 +1,4 @@
-//! Keys, and signing the log as it is now.
+//! Signing keys, and signing the current log.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read, Write};
@@ -18,15 +18,15 @@ use super::super::output::Output;
 use crate::archive::source::Pages;
 use crate::archive::{bar, cluster_of, failed, message, unreadable};
 
-/// The longest file that is read as a key.
+/// Maximum number of bytes that are read from a key file.
 const KEY_BYTES: u64 = 4 * 1024;
-/// Bits of a mode by which others may read or write.
+/// Mode bits that give access to the group and to other users.
 const OTHERS: u32 = 0o077;
 
-/// A key that was made.
+/// Answer of `muster audit keygen`.
 #[derive(Serialize)]
 struct Made {
-    /// What verifies with it.
+    /// Key that verifies the signatures.
     public_key: String,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn keygen(file: &Path, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Reads a key that nobody else can read.
+/// Reads a key file. Returns an error if other users can access it.
 fn key(file: &Path) -> Result<Key, Failure> {
     let unreadable = |error: std::io::Error| {
         if error.kind() == ErrorKind::NotFound {
@@ -107,7 +107,7 @@ pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Resul
     })
 }
 
-/// Nobody vouches for a log of which something is missing.
+/// Returns an error if the log has a gap between two positions: a log with missing entries is never signed.
 fn check_next(last: Position, next: Position) -> Result<(), Failure> {
     if next.0 == last.0 + 1 {
         return Ok(());
@@ -116,11 +116,11 @@ fn check_next(last: Position, next: Position) -> Result<(), Failure> {
     Err(Failure::new(Exit::Found, "LogDiffers", why).advise("muster audit verify says what else is missing"))
 }
 
-/// A file of checkpoints as it is.
+/// State of a checkpoint file before a new line is appended.
 struct Before {
-    /// None: there is no file yet. It is made when a line is written into it.
+    /// `None` if there is no file yet. It is created with its first line.
     file: Option<std::fs::File>,
-    /// Its last line.
+    /// Last line of the file.
     line: Option<Vec<u8>>,
     last: Option<Statement>,
 }
@@ -154,8 +154,8 @@ impl Before {
         Ok(Self { file: Some(file), line, last: last.map(|last| last.checkpoint) })
     }
 
-    /// The last checkpoint has to be of this log, no further than it, and of the key that signs the next one: what another
-    /// key signed is nothing that this one vouches for.
+    /// Checks that the last checkpoint belongs to this log, is not beyond its end, and was signed with the
+    /// same key. A key does not vouch for the checkpoints of another key.
     fn check(
         &self,
         cluster: ClusterId,
@@ -190,7 +190,7 @@ impl Before {
         Ok(())
     }
 
-    /// Appends a line, of which nothing is left if it can't be written as a whole.
+    /// Appends a line. A line that cannot be written completely is removed again.
     fn append(mut self, line: &[u8], path: &Path) -> Result<(), Failure> {
         let unwritten = |error: std::io::Error| failed(format!("can't write {}: {error}", path.display()));
         let (mut file, is_new) = match self.file.take() {
@@ -218,7 +218,7 @@ impl Before {
     }
 }
 
-/// Takes a file for this process alone.
+/// Locks a file exclusively for this process.
 fn lock(file: &std::fs::File, path: &Path) -> Result<(), Failure> {
     file.try_lock().map_err(|error| failed(format!("can't lock {}: {error}", path.display())))
 }

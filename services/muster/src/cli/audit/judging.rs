@@ -1,4 +1,5 @@
-//! Reading a log once, and judging it in every way at the same time.
+//! Verification of a log in a single pass: checkpoints, comparison with exports, and the legality of every
+//! decision.
 
 use std::path::{Path, PathBuf};
 
@@ -24,35 +25,36 @@ use crate::archive::source::Pages;
 use crate::archive::{bar, failed, file_failure, known_cluster, message, unreadable};
 use crate::wire::setting_aside;
 
-/// Positions that are named in one line.
+/// Maximum number of positions listed in one line.
 const LISTED: usize = 10;
 
-/// What came of it.
+/// Result of a verification.
 pub(super) struct Judged {
-    /// The first findings.
+    /// First findings, up to the number that is shown.
     pub(super) findings: Vec<Finding>,
-    /// How many there are.
+    /// Total number of findings.
     pub(super) found: u64,
-    /// Where the log begins and ends.
+    /// First and last position of the log.
     range: (Position, Position),
     chain: Option<Chain>,
     checkpoints: Option<(usize, usize)>,
     exports: usize,
-    /// Whether decisions could be judged.
+    /// `true` if decisions can be judged, which needs a log that starts at position 1.
     law: bool,
     aside: Aside,
 }
 
-/// What operators set aside.
+/// Positions quarantined by operators.
 #[derive(Default)]
 struct Aside {
     all: Vec<Position>,
-    /// What of it this program can read: whoever forges such a record hides that.
+    /// Quarantined positions that this program can read. A forged quarantine record could hide a valid entry
+    /// in this way.
     readable: Vec<Position>,
 }
 
 impl Judged {
-    /// Nothing is found yet.
+    /// Creates a result without findings.
     fn of(from: Position, exports: usize) -> Self {
         let law = from == Position(1);
         Self {
@@ -69,7 +71,7 @@ impl Judged {
 
     fn find(&mut self, findings: impl IntoIterator<Item = Finding>) {
         for finding in findings {
-            // Of several files of checkpoints each says what is missing.
+            // Several checkpoint files report the same missing entries.
             if self.findings.last() == Some(&finding) {
                 continue;
             }
@@ -80,7 +82,7 @@ impl Judged {
         }
     }
 
-    /// It in one line.
+    /// Formats the result as one line.
     pub(super) fn summary(&self) -> String {
         let mut parts = vec![format!("positions {}-{}", self.range.0, self.range.1)];
         if let Some(chain) = &self.chain {
@@ -106,7 +108,7 @@ impl Judged {
         parts.join(", ")
     }
 
-    /// What is no finding, and somebody ought to look at.
+    /// Returns a warning that is not a finding: quarantined entries that this program can read.
     pub(super) fn notes(&self) -> Option<String> {
         let readable = &self.aside.readable;
         (!readable.is_empty()).then(|| {
@@ -119,21 +121,21 @@ impl Judged {
     }
 }
 
-/// The first of many positions.
+/// Formats the first few positions, and the number of the others.
 fn listed(positions: &[Position]) -> String {
     let first: Vec<String> = positions.iter().take(LISTED).map(ToString::to_string).collect();
     let more = positions.len().saturating_sub(LISTED);
     if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
-/// The log that is judged.
+/// Source of the log to verify.
 enum Log {
     Journal(Pages),
     Export(Box<Lines>),
 }
 
 impl Log {
-    /// The next message; what is wrong with a file that isn't whole is a finding, and the end of it.
+    /// Returns the next message. A damaged export yields a finding, which ends the log.
     async fn next(&mut self, last: Position) -> Result<Result<Option<Message>, Finding>, Failure> {
         match self {
             Self::Journal(pages) => Ok(Ok(pages.next().await?.map(message))),
@@ -150,7 +152,7 @@ impl Log {
     }
 }
 
-/// What is wrong with an export that is judged.
+/// Converts an error in the verified export to a finding.
 fn of_file(error: &ExportError, last: Position) -> Finding {
     let next = Position(last.0 + 1);
     let (kind, position) = match error {
@@ -167,7 +169,7 @@ fn of_file(error: &ExportError, last: Position) -> Finding {
     Finding { kind, position, until: position, about: String::new(), what }
 }
 
-/// Judges a journal, or an export.
+/// Verifies a journal or an export.
 pub(super) async fn judge(
     journal: Option<&Journal>,
     export: Option<&Path>,
@@ -186,7 +188,7 @@ pub(super) async fn judge(
         judged.found += read.more;
     }
     if stretches.is_empty() {
-        // Whether anything is missing is told without any checkpoint, too.
+        // Missing entries are found without checkpoints, too.
         stretches.push(Verify::new(vec![], from));
     }
     let mut others = exports.iter().map(|path| Other::open(path, from)).collect::<Result<Vec<_>, _>>()?;
@@ -228,7 +230,7 @@ pub(super) async fn judge(
     Ok(judged)
 }
 
-/// Reads a file of checkpoints, line by line.
+/// Reads a checkpoint file line by line.
 fn checkpoints(path: &Path, trust: Trust) -> Result<Checkpoints, Failure> {
     let unreadable = |error: std::io::Error| file_failure(&error, path);
     let mut lines = BoundedLines::new(std::fs::File::open(path).map_err(unreadable)?);
@@ -239,21 +241,21 @@ fn checkpoints(path: &Path, trust: Trust) -> Result<Checkpoints, Failure> {
     Ok(read.finish())
 }
 
-/// What a journal says that it holds, and doesn't give.
+/// Returns a finding if the log ends before the end that the journal reports.
 fn lost_end(last: Position, end: Position) -> Option<Finding> {
     let what = format!("nothing stands there, and the journal says that it ends at position {end}");
     let (kind, position) = (Kind::Missing, Position(last.0 + 1));
     (last < end).then(|| Finding { kind, position, until: end, about: String::new(), what })
 }
 
-/// A log that was opened.
+/// Opened log, ready to be verified.
 struct Opened {
     log: Log,
-    /// None: the entry that founded it is missing or damaged.
+    /// `None` if the entry that founded the cluster is missing or damaged.
     cluster: Option<ClusterId>,
     from: Position,
     end: Position,
-    /// What operators set aside in it.
+    /// Positions quarantined by operators.
     known: Positions,
 }
 
@@ -278,7 +280,8 @@ async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened
     }
 }
 
-/// An export is read as far as it goes before it is judged: what operators set aside stands behind it.
+/// Opens an export. The file is first read to its end, because a quarantine record comes after the entry that
+/// it concerns.
 fn of_export(path: &Path) -> Result<Opened, Failure> {
     let mut lines = Lines::open(path)?;
     let Some(Taken::Head(head)) = lines.next_whole()? else {
@@ -296,13 +299,13 @@ fn of_export(path: &Path) -> Result<Opened, Failure> {
     Ok(Opened { log, cluster: Some(head.cluster), from: head.from, end, known })
 }
 
-/// What judges decisions.
+/// Judge of the decisions in a log.
 struct Bench {
     known: Positions,
     reader: Reader,
     world: World,
     law: Law,
-    /// Whether it met what it can't judge by.
+    /// `true` after an entry that the judge cannot interpret. Later entries are not judged.
     halted: bool,
     aside: Aside,
 }
@@ -356,7 +359,7 @@ impl Bench {
     }
 }
 
-/// A message is called as the entry that it holds.
+/// Returns a finding if the message id differs from the id of its entry.
 fn misnamed(message: &Message, entry: &Entry) -> Vec<Finding> {
     if message.id == Some(entry.id) {
         return vec![];
@@ -366,7 +369,7 @@ fn misnamed(message: &Message, entry: &Entry) -> Vec<Finding> {
     vec![Finding { kind: Kind::Altered, position, until: position, about: String::new(), what }]
 }
 
-/// An export that the log is compared with.
+/// Export that the log is compared with.
 struct Other {
     lines: Lines,
     compare: Compare,
@@ -375,7 +378,7 @@ struct Other {
 }
 
 impl Other {
-    /// Opens an export that begins where the log does.
+    /// Opens an export, which must start at the same position as the log.
     fn open(path: &Path, from: Position) -> Result<Self, Failure> {
         let mut lines = Lines::open(path)?;
         match lines.next_whole()? {
@@ -388,7 +391,7 @@ impl Other {
         Ok(Self { lines, compare: Compare::default(), path: path.to_owned(), ended: false })
     }
 
-    /// Takes the next message of the log that is judged; none: it has ended.
+    /// Compares the next message of the verified log, or its end if `message` is `None`.
     fn take(&mut self, message: Option<&Message>) -> Result<Vec<Finding>, Failure> {
         let mut findings = self.feed()?;
         findings.extend(self.compare.take(Side::Judged, message));
@@ -398,7 +401,7 @@ impl Other {
         Ok(findings)
     }
 
-    /// Gives as much of the other log as is wanted.
+    /// Reads from the export for as long as the comparison needs its messages.
     fn feed(&mut self) -> Result<Vec<Finding>, Failure> {
         let mut findings = vec![];
         while self.compare.wants() == Some(Side::Other) && !self.ended {

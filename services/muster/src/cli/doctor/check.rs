@@ -1,4 +1,4 @@
-//! What a check came to, and how all of them are shown.
+//! Outcomes of checks, and the report that contains them.
 
 use serde::Serialize;
 
@@ -6,22 +6,22 @@ use super::super::output::Look;
 use super::super::table::{Cell, Table};
 use super::super::words::count;
 
-/// What came of a check.
+/// Outcome of a check, from best to worst after `Skipped`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// It could not be looked at, for the reason that was found.
+    /// The check could not be performed. `Check::found` contains the reason.
     Skipped,
-    /// It is as it ought to be.
+    /// There is no problem.
     Ok,
-    /// It works, and isn't as it ought to be.
+    /// The subject works, but should be improved.
     Warning,
-    /// It doesn't work, or could lose something.
+    /// The subject does not work, or data could be lost.
     Failed,
 }
 
 impl Outcome {
-    /// As it is written.
+    /// Returns the outcome as a lower-case word.
     const fn word(self) -> &'static str {
         match self {
             Self::Skipped => "skipped",
@@ -32,16 +32,15 @@ impl Outcome {
     }
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
-    /// What was looked at: a word that never changes its meaning.
+    /// Stable name of the check.
     pub(super) check: &'static str,
-    /// What came of it.
     pub(super) outcome: Outcome,
-    /// What was found, or why nobody knows.
+    /// Finding, or the reason why it is unknown.
     pub(super) found: String,
-    /// What to do about it; empty: nothing.
+    /// Suggested actions. Empty if there is nothing to do.
     pub(super) advice: Vec<String>,
 }
 
@@ -66,19 +65,19 @@ impl Check {
         Self::new(check, Outcome::Skipped, found)
     }
 
-    /// The same, with something to do about it.
+    /// Adds a suggested action.
     pub(super) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());
         self
     }
 }
 
-/// Everything that was looked at.
+/// Results of all checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Report {
-    /// The worst of it.
+    /// Worst outcome of all checks.
     pub(super) outcome: Outcome,
-    /// One after the other, in the order in which they depend on each other.
+    /// Checks in the order of their dependencies.
     pub(super) checks: Vec<Check>,
 }
 
@@ -92,7 +91,7 @@ impl Report {
         self.checks.iter().filter(|check| check.outcome == outcome).count() as u64
     }
 
-    /// For people: a line a check, and below it what to do.
+    /// Formats the report as text: a line for each check, followed by its suggested actions.
     pub(super) fn text(&self, look: Look) -> String {
         let mut table = Table::new(&["CHECK", "OUTCOME", "FOUND"]);
         for Check { check, outcome, found, advice } in &self.checks {

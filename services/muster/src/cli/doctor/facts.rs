@@ -1,4 +1,4 @@
-//! What is known of a cluster before anything is judged: as it was answered, or why it wasn't.
+//! Facts about a cluster that the checks are based on: each is an answer, or the reason why there is none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,52 +12,52 @@ use schemas::isolation::Isolation;
 use schemas::query::{CellRow, ClusterRow};
 use schemas::{Position, Timestamp};
 
-/// Why something isn't known.
+/// Reason why a fact is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// It was not asked for, or can't be from here; for this reason.
+    /// The fact was not requested, or it cannot be determined from here.
     Skipped(String),
-    /// It was asked for, and that went wrong.
+    /// The request failed.
     Failed(String),
 }
 
-/// What was asked for.
+/// Requested fact, or the reason why it is unknown.
 pub(super) type Asked<T> = Result<T, Unknown>;
 
-/// Why there is no connection.
+/// Reason for a missing connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoConnection {
-    /// Nobody answers.
+    /// Nothing answers at the address.
     Unreachable(String),
-    /// Somebody answers and doesn't let us in.
+    /// The server rejected the connection.
     Refused(String),
-    /// A file can't be read, an address is none.
+    /// A file cannot be read, or an address is not valid.
     Settings(String),
 }
 
-/// A NATS server that lets us in.
+/// NATS server that accepted the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub(super) url: String,
     pub(super) name: String,
     pub(super) version: String,
-    /// The name of its cluster, if it is one of several.
+    /// Name of the server's cluster, if it belongs to one.
     pub(super) cluster: Option<String>,
     pub(super) jetstream: bool,
     pub(super) encrypted: bool,
-    /// As whom we are there, if the credentials say it.
+    /// Role of this program on the server, if the credentials name one.
     pub(super) role: Option<Role>,
-    /// The credentials that were given.
+    /// Credentials file, if one was given.
     pub(super) credentials: Option<PathBuf>,
-    /// How long one question and its answer take.
+    /// Duration of one request and its reply.
     pub(super) round_trip: Asked<Duration>,
-    /// Why services would refuse it.
+    /// Reasons for which services would reject this server.
     pub(super) problems: Vec<String>,
-    /// The certificates that this program uses.
+    /// Certificates that this program uses.
     pub(super) certificates: Asked<Vec<Certificate>>,
 }
 
-/// A file with a certificate.
+/// File with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Certificate {
     pub(super) file: PathBuf,
@@ -65,61 +65,61 @@ pub(super) struct Certificate {
     pub(super) left: Option<Duration>,
 }
 
-/// The journal's stream.
+/// Stream that holds the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     pub(super) seen: Examination,
-    /// When it was asked and when it answered, by this machine's clock.
+    /// Times of the request and of the reply, by this machine's clock.
     pub(super) asked: (Timestamp, Timestamp),
 }
 
 /// Entries read from one NATS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// The name of the server, or its address if it can't be reached.
+    /// Name of the server, or its address if it cannot be reached.
     pub(super) server: String,
     /// Number of entries read, or why one can't be read.
     pub(super) read: Asked<usize>,
 }
 
-/// What a server's monitoring says of its storage.
+/// Storage figures from a server's monitoring endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
     pub(super) url: String,
     pub(super) used: u64,
-    /// How much it may use; 0: there is no limit.
+    /// Maximum number of bytes that the server may use. 0 if there is no limit.
     pub(super) most: u64,
     /// Free bytes of its disk; `None` if its folder is not on this host.
     pub(super) free: Option<u64>,
 }
 
-/// What the credentials in hand let us do, as it was tried.
+/// Permissions of the credentials, as determined by trying them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     pub(super) role: Role,
-    /// Whether the credentials say that this is the role.
+    /// `true` if the credentials name the role.
     pub(super) known: bool,
-    /// How much was tried of what the role must be able to do.
+    /// Number of tried permissions that the role needs.
     pub(super) tried: usize,
-    /// What of that the server refused.
+    /// Needed permissions that the server denied.
     pub(super) refused: Vec<String>,
-    /// What it let us hear that is no right of the role.
+    /// Subject that the server let this program subscribe to although its role must not.
     pub(super) beyond: Option<String>,
 }
 
-/// What a BBS says of the cluster.
+/// State of the cluster, as reported by a BBS.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     pub(super) row: Asked<ClusterRow>,
     pub(super) cells: Asked<Vec<CellRow>>,
 }
 
-/// The tables of a database.
+/// Tables of a database.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     pub(super) url: Url,
     pub(super) generations: Vec<Standing>,
-    /// Where the journal ends, and for how long what the tables lack of it has been there.
+    /// End of the journal, and the age of the oldest entry that the tables lack.
     pub(super) behind: Asked<(Position, Option<Duration>)>,
 }
 
@@ -127,44 +127,43 @@ pub(super) struct Tables {
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    /// Whether others than its owner may read it.
+    /// `true` if the group or other users have access to the folder.
     pub(super) open_to_others: bool,
-    /// Where its journal ends, and the bytes of its file.
+    /// End of the journal, and the size of its file in bytes.
     pub(super) journal: Asked<(Position, u64)>,
-    /// Free bytes of its disk.
+    /// Free bytes of the folder's disk.
     pub(super) free: Option<u64>,
 }
 
-/// What this host gives to containers.
+/// Capabilities of this host for running containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// How far a rep would keep them apart, as was tried.
+    /// Isolation that a rep would achieve here, as determined by a trial.
     pub(super) isolation: Isolation,
     pub(super) is_root: bool,
-    /// What keeps users that are not root from making namespaces, if something does.
+    /// Setting that prevents users other than root from creating namespaces, if there is one.
     pub(super) no_namespaces: Option<String>,
-    /// What of the control groups a rep could have here.
+    /// Description of the control groups that a rep could use here.
     pub(super) groups: String,
 }
 
-/// What the metrics of services say.
+/// Metrics of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) url: String,
-    /// What was refused for want of permission, by service; or why nobody knows.
+    /// Permission violations by service, or the reason why they are unknown.
     pub(super) refused: Result<BTreeMap<String, u64>, String>,
 }
 
-/// Where a cluster is, and what is known of it there.
+/// Location of a cluster, with the facts that are specific to it.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    /// On a NATS server.
     Nats(Box<OnNats>),
-    /// In a data folder, by its socket.
+    /// In a data folder, reached by its socket.
     Local(Folder),
 }
 
-/// What is known by a NATS server.
+/// Facts about a cluster on a NATS server.
 #[derive(Clone, Debug)]
 pub(super) struct OnNats {
     pub(super) server: Server,
@@ -178,7 +177,7 @@ pub(super) struct OnNats {
     pub(super) rights: Asked<Rights>,
 }
 
-/// Everything that was asked.
+/// Facts about the cluster and this host.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) place: Place,

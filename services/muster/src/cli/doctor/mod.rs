@@ -1,11 +1,12 @@
-//! `muster doctor`: whether everything is as it ought to be, and what to do where it isn't. It changes nothing.
+//! `muster doctor`: checks a cluster and this host, and suggests what to do about problems. It changes
+//! nothing.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `ask/` | asking: all that waits |
-//! | `facts.rs` | what was answered |
-//! | `judge/` | what is to be said of it: pure |
-//! | `check.rs` | how that is shown |
+//! | `ask/` | collection of facts: all I/O |
+//! | `facts.rs` | the collected facts |
+//! | `judge/` | the checks: pure functions of the facts |
+//! | `check.rs` | the report |
 
 mod ask;
 mod check;
@@ -22,15 +23,16 @@ use crate::serve::parse_replicas;
 use ask::{Answers, Endpoint};
 use check::{Check, Outcome, Report};
 
-/// What is looked at beside the cluster itself.
+/// Options of `muster doctor`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     of: OfDatabase,
-    /// Monitoring addresses of the NATS servers, separated by commas: where can be seen whether they sync every write
+    /// Monitoring addresses of the NATS servers, separated by commas: they show whether the servers sync
+    /// every write
     #[arg(long, value_delimiter = ',', value_name = "URL", env = "MUSTER_NATS_MONITORING")]
     monitoring: Vec<String>,
-    /// NATS servers that must hold every entry: 1, 3 or 5
+    /// NATS servers that must store each entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     replicas: usize,
     #[arg(

@@ -1,5 +1,5 @@
-//! Secrets that stand in files of their own: `{"secret_file": "token"}` is what that file holds, as `{"secret": ..}`. So what is
-//! desired can be kept where many read it, and what is secret elsewhere.
+//! Secrets in separate files: `{"secret_file": "token"}` is replaced by `{"secret": ..}` with the content of
+//! the file. The document can then be shared while the secrets are stored elsewhere.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,17 +10,17 @@ use serde_json::{Map, Value};
 
 use crate::cli::failure::{Exit, Failure};
 
-/// The field that names a file.
+/// Name of the field with the path of a secret file.
 const FIELD: &str = "secret_file";
-/// Largest secret, in bytes.
+/// Maximum size of a secret, in bytes.
 const MOST: u64 = ENVIRONMENT_BYTES as u64;
-/// Where a value may be a secret.
+/// Fields whose values may be secret.
 const MAY_BE_SECRET: [&str; 3] = ["environment_variables", "env", "completion_callback_url"];
-/// What is the client's own, whatever it looks like.
+/// Fields with arbitrary client data, which is never interpreted.
 const OPAQUE: [&str; 2] = ["routes", "annotation"];
 
-/// Reads what the files hold that a document names. Their paths start at the folder of the document, and a line's end at
-/// their own end is no part of the secret.
+/// Replaces the secret files of a document by their content. Relative paths start at the folder of the
+/// document. A newline at the end of a file is not part of the secret.
 pub(super) fn read(document: &Path, mut value: Value) -> Result<Value, Failure> {
     let folder = if document == Path::new("-") { None } else { document.parent() };
     look_for(&mut value, folder.unwrap_or(Path::new("")), false)?;
@@ -47,7 +47,8 @@ fn look_for(value: &mut Value, folder: &Path, may_be_secret: bool) -> Result<(),
     }
 }
 
-/// The secret of the file that an object names; none: it says more than that, or no path, and is refused as it is.
+/// Returns the content of the secret file that an object names. `None` if the object has other fields or no
+/// path; it is then rejected when the document is parsed.
 fn of_file(object: &Map<String, Value>, folder: &Path) -> Result<Option<String>, Failure> {
     let Some(path) = object.get(FIELD).and_then(Value::as_str).filter(|_| object.len() == 1) else {
         return Ok(None);

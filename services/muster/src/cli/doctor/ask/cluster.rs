@@ -1,4 +1,4 @@
-//! A BBS, of the cluster and its cells.
+//! Collects facts from a BBS: the state of the cluster and of its cells.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use schemas::Code;
 use super::super::facts::{Cluster, Unknown};
 use crate::error::chain;
 
-/// How long a BBS may take to answer.
+/// Timeout of each query to the BBS.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn of(client: Result<Client, Error>) -> Cluster {
@@ -28,7 +28,7 @@ pub(super) async fn of(client: Result<Client, Error>) -> Cluster {
 
 fn unknown(error: &Error) -> Unknown {
     match error.code() {
-        // Whose rights these are is said by the check of rights.
+        // Missing permissions are reported by the check `rights`.
         Some(Code::Forbidden) => Unknown::Skipped(chain(error)),
         Some(_) | None => Unknown::Failed(chain(error)),
     }

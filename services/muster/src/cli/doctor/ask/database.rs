@@ -1,4 +1,4 @@
-//! The database that a projector writes, and how far it is behind the journal.
+//! Collects facts about the database that a projector writes, and its lag behind the journal.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ fn url(named: Option<&Url>, global: &Global) -> Asked<Url> {
     Ok(url.clone())
 }
 
-/// Where the journal ends, and for how long what comes behind a position has been there.
+/// Returns the end of the journal, and the age of the first entry after a position. The age is `None` if
+/// there is no such entry, or if it cannot be read.
 async fn behind(position: Position, global: &Global) -> Asked<(Position, Option<Duration>)> {
     let journal = inspect_journal(global).await.map_err(|failure| Unknown::Skipped(failure.message))?;
     let failed = |error: journal::JournalError| Unknown::Skipped(chain(&error));

@@ -1,4 +1,4 @@
-//! The data folder of a local cluster.
+//! Collects facts about the data folder of a local cluster.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use schemas::Position;
 use super::super::facts::{Asked, Folder, Unknown};
 use crate::error::chain;
 
-/// The permissions of everybody but the owner.
+/// Mode bits that give access to the group and to other users.
 const OTHERS: u32 = 0o077;
 
 pub(super) async fn of(path: &Path) -> Folder {

@@ -1,4 +1,4 @@
-//! This host, as a cell: a container is run here as a rep runs its own, in a folder that goes again.
+//! Collects facts about this host as a cell. It runs a container as a rep would, in a temporary folder.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::super::facts::{Asked, Host, Unknown};
 use crate::error::chain;
 use crate::serve::shim_command;
 
-/// What the trial's cell is called.
+/// Cell id of the trial.
 const CELL: &str = "doctor";
-/// Where the groups of version 2 are, where they are alone.
+/// Mount point of cgroup version 2 on a host without version 1.
 const UNIFIED: &str = "/sys/fs/cgroup";
-/// What rules the groups that a rep makes.
+/// Controllers of the control groups that a rep creates.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
 pub(super) async fn host() -> Asked<Host> {
@@ -34,12 +34,12 @@ pub(super) async fn host() -> Asked<Host> {
     Ok(Host { isolation, is_root, no_namespaces: no_namespaces(is_root), groups: groups() })
 }
 
-/// A setting of the kernel that is a number.
+/// Reads a numeric kernel setting.
 fn setting(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// What keeps this user from making namespaces, if a setting of the host does.
+/// Returns the host setting that prevents this user from creating namespaces, if there is one.
 fn no_namespaces(is_root: bool) -> Option<String> {
     let most = "/proc/sys/user/max_user_namespaces";
     if setting(most) == Some(0) {
@@ -59,7 +59,7 @@ fn no_namespaces(is_root: bool) -> Option<String> {
     None
 }
 
-/// What of the control groups this program could use.
+/// Describes the control groups that this program can use.
 fn groups() -> String {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     if !Path::new(UNIFIED).join("cgroup.controllers").is_file() {

@@ -1,4 +1,4 @@
-//! The pages of services: what they were refused for want of permission.
+//! Collects the permission violations of services from their metrics pages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use super::super::facts::Told;
 use crate::error::chain;
 use crate::http;
 
-/// How long a page may take.
+/// Timeout of each metrics request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a service tells its metrics.
+/// URL of a service's metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Endpoint(Url);
 
 impl Endpoint {
-    /// `HOST:PORT`, or the URL of the page.
+    /// Parses `HOST:PORT` or the URL of a metrics page.
     ///
     /// # Errors
-    /// It is neither.
+    /// The text is neither.
     pub(in super::super) fn parse(text: &str) -> Result<Self, Invalid> {
         let expected = "HOST:PORT or a URL, as 127.0.0.1:9464 or http://127.0.0.1:9464/metrics";
         let invalid = || Invalid::new("address of metrics", text, expected);
@@ -64,7 +64,7 @@ async fn ask(http: &Client, url: &Url) -> Result<BTreeMap<String, u64>, String> 
     read(&answer.text().await.map_err(failed)?)
 }
 
-/// Reads a page: what was refused, by service.
+/// Parses a metrics page. Returns the number of permission violations by service.
 fn read(page: &str) -> Result<BTreeMap<String, u64>, String> {
     let name = format!("{}_total{{", VIOLATIONS.full_name());
     let mut refused = BTreeMap::new();

@@ -1,13 +1,13 @@
-//! Asking everything that is to be known. Nothing here changes anything, and nothing is judged.
+//! Collects the facts that the checks need. This module changes nothing and judges nothing.
 //!
-//! | the file | asks |
+//! | file | source of facts |
 //! |---|---|
-//! | `server.rs` | the NATS server, the stream, what the credentials in hand may do |
+//! | `server.rs` | the NATS server, the stream, the permissions of the credentials |
 //! | `folder.rs` | the data folder of a local cluster |
 //! | `cluster.rs` | a BBS |
 //! | `database.rs` | the database |
 //! | `host.rs` | this host, by running a container on it |
-//! | `metrics.rs` | the pages of services |
+//! | `metrics.rs` | the metrics pages of services |
 
 mod cluster;
 mod database;
@@ -26,20 +26,20 @@ use crate::launch;
 
 pub(super) use metrics::Endpoint;
 
-/// What came of asking.
+/// Result of collecting facts.
 pub(super) enum Answers {
-    /// Somebody is there.
+    /// Facts about a cluster that can be reached.
     Facts(Box<Facts>),
-    /// There is no connection.
+    /// There is no connection to a cluster.
     None {
         why: NoConnection,
-        /// What to do, beside what is always to be done.
+        /// Advice for this failure, in addition to the advice for its kind.
         advice: Vec<String>,
         host: Asked<Host>,
     },
 }
 
-/// Asks everything.
+/// Collects all facts.
 pub(super) async fn all(args: &DoctorArgs, global: &Global) -> Answers {
     match data_folder(global) {
         Some(folder) => Box::pin(of_folder(&folder, args, global)).await,
@@ -58,7 +58,7 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
         Err(why) => return Answers::None { why, advice: vec![], host: host::host().await },
     };
     let client = server::client(&connected, global);
-    // What is timed is not asked beside anything else.
+    // The server is queried alone because other queries would distort its round-trip time.
     let server = server::of(&connected, global).await;
     let stream = server::stream(&connected, args.replicas).await;
     let (entries, storage, health, cluster, tables, host, told) = tokio::join!(
@@ -72,7 +72,7 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
     );
     let rights = server::rights(&connected).await;
     let durability = match &cluster.row {
-        // Whoever verified it may be asked as well.
+        // A BBS that verified durability is trusted if no monitoring address is given.
         Ok(row) if args.monitoring.is_empty() && row.durability == Durability::Synced.to_string() => {
             Durability::Synced
         }

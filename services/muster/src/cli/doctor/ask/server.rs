@@ -1,4 +1,4 @@
-//! The NATS server, the stream, what the credentials in hand may do.
+//! Collects facts about the NATS server, the stream, and the permissions of the credentials.
 
 use std::time::{Duration, Instant};
 
@@ -24,23 +24,23 @@ use super::super::facts::{
 use crate::error::chain;
 use crate::serve::{Nats, identity};
 
-/// How long one question may take.
+/// Timeout of each request.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often the round trip is measured: the shortest counts.
+/// Number of round-trip measurements. The shortest one counts.
 const TRIES: u32 = 3;
 
-/// A connection, and what we are there.
+/// Connection to a NATS server, and the identity of this program there.
 pub(super) struct Connected {
     connection: Connection,
-    /// What we are, or are taken for.
+    /// Role from the credentials, or the role that is assumed.
     role: Role,
-    /// Whether the credentials say it.
+    /// `true` if the credentials name the role.
     known: bool,
-    /// Another connection of the same user, on which rights are tried.
+    /// Second connection of the same user, for trying permissions.
     trial: Connection,
     /// The caller of its queries, or `None` if the role sends none.
     caller: Option<Caller>,
-    /// The name of the connection, and the subject prefix of its answers.
+    /// Connection name, and subject prefix of its replies.
     named: (String, String),
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, N
     let role = said.clone().unwrap_or(Role::Client(domain, name));
     let inbox = inbox(&role, id.clone());
     let caller = inbox.as_ref().and_then(Caller::with_inbox);
-    // An inbox of an administrator is below its role, too.
+    // The inbox of an administrator is below the name of its role, too.
     let inbox = inbox.map_or_else(
         || format!("{INBOX_ROOT}{}", role.to_string().replace(' ', ".")),
         |inbox| inbox.to_string(),
@@ -89,14 +89,14 @@ fn no_connection(error: ConnectError) -> NoConnection {
     }
 }
 
-/// A client of the cluster, over the same connection.
+/// Returns a client of the cluster that uses the same connection.
 pub(super) fn client(connected: &Connected, global: &Global) -> Result<Client, Error> {
     let (domain, name) = who(global);
     let client = Client::over(Bus::from(connected.connection.clone()), domain, name)?;
     Ok(client.asking_as(connected.caller.clone()))
 }
 
-/// What the server says of itself.
+/// Returns the server's information about itself, and the measured round-trip time.
 pub(super) async fn of(connected: &Connected, global: &Global) -> Server {
     let info = connected.connection.client().server_info();
     let url = global.nats.clone().unwrap_or_default();
@@ -116,7 +116,7 @@ pub(super) async fn of(connected: &Connected, global: &Global) -> Server {
     }
 }
 
-/// When the certificates expire that this program shows and trusts.
+/// Returns the remaining validity of the client certificate and of the authorities' certificates.
 fn certificates(global: &Global) -> Asked<Vec<Certificate>> {
     let files = [&global.tls.tls_cert, &global.tls.tls_ca];
     let read = |file: &std::path::PathBuf| {
@@ -162,7 +162,7 @@ async fn round_trip(connected: &Connected) -> Asked<Duration> {
 
 pub(super) async fn stream(connected: &Connected, wanted: usize) -> Asked<Stream> {
     let asked = clock::now();
-    // The last entry is read behind the question itself, whose times count.
+    // The examination times the request for the stream's state, which precedes its read of the last entry.
     match examine::of_stream(&connected.connection, wanted).await {
         Ok(seen) => Ok(Stream { asked: (asked, asked + seen.took), seen }),
         Err(error @ ExamineError::Forbidden(_)) => {
@@ -174,8 +174,8 @@ pub(super) async fn stream(connected: &Connected, wanted: usize) -> Asked<Stream
     }
 }
 
-/// Reads the first, the last and sampled entries from every server that is named, each by a connection of its own: a server
-/// answers from its own replica while that is up to date.
+/// Reads the first, the last and sampled entries from each named server over a connection of its own. A
+/// server answers from its own replica as long as that is up to date.
 pub(super) async fn entries(
     connected: &Connected,
     nats: &Nats,
@@ -221,13 +221,13 @@ pub(super) async fn storage(monitoring: &[String]) -> Asked<Vec<Storage>> {
     Ok(all)
 }
 
-/// Free bytes of the disk with this folder, if it is on this host.
+/// Returns the free bytes of the disk that contains a folder. `None` if the folder is not on this host.
 fn free_bytes(folder: &str) -> Option<u64> {
     let disk = rustix::fs::statvfs(folder).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Asks the health endpoint of each server.
+/// Queries the health endpoint of each server.
 pub(super) async fn health(monitoring: &[String]) -> Asked<Vec<(String, Result<(), String>)>> {
     if monitoring.is_empty() {
         return Err(Unknown::Skipped(
@@ -242,7 +242,7 @@ pub(super) async fn health(monitoring: &[String]) -> Asked<Vec<(String, Result<(
     Ok(all)
 }
 
-/// Tries what the role must be able to do, and one thing that it must not.
+/// Tries the permissions that the role needs, and one that it must not have.
 pub(super) async fn rights(connected: &Connected) -> Asked<Rights> {
     let Connected { role, known, trial, connection: _, caller: _, named: _ } = connected;
     let question = question(connected).ok_or_else(|| {
@@ -257,7 +257,7 @@ pub(super) async fn rights(connected: &Connected) -> Asked<Rights> {
         }
     }
     let tried = publishes.len() + subscribes.len();
-    // One subject of somebody else's, on which nothing is ever said.
+    // One inbox of another role, on which no message is ever published.
     let others = all.may_not.into_iter().find_map(|probe| match probe {
         Probe::Subscribe(subject) => {
             (subject.starts_with(INBOX_ROOT) && !subject.contains(['*', '>'])).then_some(subject)

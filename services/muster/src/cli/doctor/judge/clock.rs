@@ -1,4 +1,5 @@
-//! Clocks: of the server, of the BBS that answers, and of everything that it compares with its own.
+//! Checks of clocks: of the server, of the BBS that answers, and of the clocks that this BBS compares with
+//! its own.
 
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use super::super::check::Check;
 use super::super::facts::{OnNats, Stream};
 use crate::wire::bbs::moment;
 
-/// Differences between the clocks of this machine and the server that are warned of, and that fail.
+/// Minimum clock differences for a warning and for a failure.
 const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// What helps against a clock that is off.
+/// Advice for a clock that is off.
 const ADVICE: &str =
     "set it by NTP; meanwhile decisions have the median of all clocks, and nothing needs a restart";
 
@@ -23,7 +24,7 @@ pub(super) fn checks(on: &OnNats, clocks: Option<&ClocksRow>) -> Vec<Check> {
             Check::skipped("clock.server", "the server tells its time with the stream, which isn't known")
         }
     };
-    // Where no BBS answers, its last entry has the time of both.
+    // If no BBS answers, the last entry has the times of a BBS and of the server.
     let bbs = match (clocks, &on.stream) {
         (None, Ok(stream)) => of_last_entry(stream),
         (clocks, Ok(_) | Err(_)) => of_bbs(clocks),
@@ -31,7 +32,7 @@ pub(super) fn checks(on: &OnNats, clocks: Option<&ClocksRow>) -> Vec<Check> {
     vec![server, bbs, of_cells(clocks)]
 }
 
-/// How far two clocks are apart, and in which direction.
+/// Difference between two clocks, with its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Ahead(Duration),
@@ -57,7 +58,7 @@ impl Apart {
     }
 }
 
-/// The clock of the server against this machine's.
+/// Compares the server's clock with the clock of this machine.
 fn of_server(stream: &Stream) -> Check {
     let Some(time) = stream.seen.server_time.as_deref().and_then(moment) else {
         return Check::skipped("clock.server", "the server doesn't say its time with its answers");
@@ -78,7 +79,8 @@ fn judged(check: &'static str, found: String, surely: Duration) -> Check {
     }
 }
 
-/// The clock of the BBS that wrote the last entry against the server's: the entry has the time of both.
+/// Compares the clock of the BBS that wrote the last entry with the server's clock. The entry has the times
+/// of both.
 fn of_last_entry(stream: &Stream) -> Check {
     let Some(last) = &stream.seen.last else {
         return Check::skipped("clock.bbs", "no BBS answers, and there is no entry that can be read");
@@ -100,7 +102,8 @@ fn apart_text(ahead_ms: i64) -> String {
     if ahead_ms < 0 { Apart::Behind(by).text() } else { Apart::Ahead(by).text() }
 }
 
-/// The clock of the BBS that answers against the median of all clocks, and the log against the clocks.
+/// Compares the clock of the answering BBS with the median of all clocks, and the time of the log with the
+/// clocks.
 fn of_bbs(clocks: Option<&ClocksRow>) -> Check {
     let Some(clocks) = clocks else { return Check::skipped("clock.bbs", "no BBS answers") };
     let ClocksRow { compared, ahead_ms, off: _, log_ahead_ms } = clocks;
@@ -117,7 +120,7 @@ fn of_bbs(clocks: Option<&ClocksRow>) -> Check {
     judged("clock.bbs", found, Duration::from_millis(ahead_ms.unsigned_abs()))
 }
 
-/// All clocks that the BBS compares.
+/// Checks all clocks that the BBS compares.
 fn of_cells(clocks: Option<&ClocksRow>) -> Check {
     let Some(ClocksRow { compared, off, .. }) = clocks else {
         return Check::skipped("clock.cells", "no BBS answers");
@@ -133,7 +136,7 @@ fn of_cells(clocks: Option<&ClocksRow>) -> Check {
     Check::failed("clock.cells", all.join(", ")).advise(ADVICE)
 }
 
-/// Of a local cluster.
+/// Returns the clock checks of a local cluster.
 pub(super) fn of_folder(clocks: Option<&ClocksRow>) -> Vec<Check> {
     let server = Check::skipped("clock.server", "a local cluster has no server");
     vec![server, of_bbs(clocks), of_cells(clocks)]

@@ -1,4 +1,4 @@
-//! Who leads, which versions run, and the cells.
+//! Checks of leaders, program versions and cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::super::check::Check;
 use super::super::facts::Cluster;
 use super::unknown;
 
-/// A service that is so many entries behind the log doesn't do its work.
+/// Lag of a service behind the log, in entries, that counts as a problem.
 const BEHIND: u64 = 1_000;
-/// How many names of things are shown.
+/// Maximum number of names in a finding.
 const SHOWN: usize = 5;
 
 pub(super) fn checks(cluster: &Cluster) -> Vec<Check> {
@@ -45,7 +45,7 @@ pub(super) fn checks(cluster: &Cluster) -> Vec<Check> {
     checks
 }
 
-/// Who leads in a role.
+/// Checks that a role has a leader.
 fn leader(row: &ClusterRow, role: Role) -> Check {
     let (check, start) = match role {
         Role::Bbs => ("bbs", "muster bbs"),
@@ -85,7 +85,7 @@ fn leader(row: &ClusterRow, role: Role) -> Check {
     if *lag >= BEHIND { check.advise("see whether its host is overloaded, and its log") } else { check }
 }
 
-/// Whether the log takes entries, as the BBSs report it.
+/// Checks that the log accepts entries, as reported by the BBSs.
 fn appends(row: &ClusterRow) -> Check {
     let of_appends =
         |finding: &&Finding| matches!(finding.code, FindingCode::AppendsFail | FindingCode::AppendsSlow);
@@ -102,7 +102,7 @@ fn appends(row: &ClusterRow) -> Check {
         .advise("see the disk of the NATS server that leads the stream, and the connection of the BBS to it")
 }
 
-/// Which versions run.
+/// Checks that all services and this program have the same version.
 fn versions(row: &ClusterRow, cells: &[CellRow]) -> Check {
     let own = env!("CARGO_PKG_VERSION");
     let services = row.services.rows.iter().map(|row| (row.program.version.clone(), row.id.to_string()));
@@ -126,7 +126,7 @@ fn versions(row: &ClusterRow, cells: &[CellRow]) -> Check {
     )
 }
 
-/// The first few names.
+/// Formats the first few names.
 fn named(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
     let all = names.len();
     let first: Vec<String> = names.take(SHOWN).map(|name| name.to_string()).collect();
@@ -134,7 +134,7 @@ fn named(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
     if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
-/// Which cells are there.
+/// Checks the states of the cells.
 fn present(cells: &[CellRow]) -> Check {
     let of = |state: CellState| -> Vec<String> {
         let gone_as_told = |row: &&CellRow| row.gone.as_deref().is_some_and(|why| why.contains("evacuated"));
@@ -193,7 +193,7 @@ fn present(cells: &[CellRow]) -> Check {
     advice.into_iter().fold(check, Check::advise)
 }
 
-/// How far cells keep containers apart.
+/// Checks the isolation of containers on the cells.
 fn isolation(cells: &[CellRow]) -> Check {
     let there = cells.iter().filter(|row| row.state != CellState::Absent);
     let mut all: BTreeMap<Isolation, Vec<&str>> = BTreeMap::new();

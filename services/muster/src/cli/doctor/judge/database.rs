@@ -1,4 +1,4 @@
-//! The tables of a database.
+//! Check of the tables of a database.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::check::Check;
 use super::super::facts::{Asked, Tables};
 use super::unknown;
 
-/// For how long tables may lack an entry before it is said.
+/// Minimum age of an entry missing in the tables for a warning.
 const BEHIND: Duration = Duration::from_secs(5);
 
 pub(super) fn check(tables: &Asked<Tables>, cluster: Option<&ClusterRow>) -> Check {

@@ -1,4 +1,5 @@
-//! What the server refused to services for want of permission: each is a fault of the configuration, or somebody who tries.
+//! Check of permission violations that services had on the server. Each one is a configuration error or an
+//! attempt at unauthorised access.
 
 use super::super::check::Check;
 use super::super::facts::{Place, Told};

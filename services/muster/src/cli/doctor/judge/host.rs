@@ -1,4 +1,5 @@
-//! This host, as a cell: how far a rep would keep containers apart here, and what each wall that is missing needs.
+//! Check of this host as a cell: the isolation that a rep would achieve, and the requirements of missing
+//! isolation layers.
 
 use schemas::isolation::{Level, Wall};
 
@@ -21,7 +22,7 @@ pub(super) fn check(host: &Asked<Host>) -> Check {
     for wall in lacking {
         let needs = needs(wall, host);
         match advice.iter().position(|one| one.ends_with(&needs)) {
-            // What several walls need is said once.
+            // Isolation layers with the same requirement share one line.
             Some(at) => advice[at] = format!("{wall}, {}", advice[at]),
             None => advice.push(format!("{wall}: {needs}")),
         }
@@ -29,7 +30,7 @@ pub(super) fn check(host: &Asked<Host>) -> Check {
     advice.into_iter().fold(Check::warning("host", found), Check::advise)
 }
 
-/// What a wall needs that is missing here.
+/// Returns the requirement of an isolation layer that is missing on this host.
 fn needs(wall: Wall, host: &Host) -> String {
     match wall {
         Wall::Files | Wall::Processes | Wall::Ipc | Wall::Hostname => match (&host.no_namespaces, host.is_root) {

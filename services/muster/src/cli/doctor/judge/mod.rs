@@ -1,14 +1,14 @@
-//! What is to be said of what was found. Pure: the same facts, the same words.
+//! Checks of the collected facts. All functions are pure: the same facts give the same report.
 //!
-//! | the file | judges |
+//! | file | checks |
 //! |---|---|
-//! | `server.rs` | the connection, and what the credentials in hand may do |
-//! | `stream.rs` | where the journal is |
-//! | `clock.rs` | whose clock shows what |
-//! | `cluster.rs` | who leads, versions, cells |
+//! | `server.rs` | the connection, and the permissions of the credentials |
+//! | `stream.rs` | the storage of the journal |
+//! | `clock.rs` | the clocks |
+//! | `cluster.rs` | leaders, versions, cells |
 //! | `database.rs` | tables |
 //! | `host.rs` | this host, as a cell |
-//! | `denials.rs` | what servers refused for want of permission |
+//! | `denials.rs` | permission violations of services |
 
 mod clock;
 mod cluster;
@@ -22,7 +22,7 @@ use super::super::words::bytes;
 use super::check::{Check, Report};
 use super::facts::{Asked, Facts, Host, NoConnection, Place, Unknown};
 
-/// Every check that wants a cluster, in their order.
+/// Checks that need a connection to a cluster, in report order.
 const OF_CLUSTER: [&str; 19] = [
     "certificate",
     "jetstream",
@@ -45,7 +45,7 @@ const OF_CLUSTER: [&str; 19] = [
     "isolation",
 ];
 
-/// What is to be said of a cluster.
+/// Runs all checks.
 pub(super) fn all(facts: &Facts) -> Report {
     let Facts { place, cluster, tables, host, told } = facts;
     let clocks = cluster.row.as_ref().ok().map(|row| &row.services.clocks);
@@ -68,7 +68,7 @@ pub(super) fn all(facts: &Facts) -> Report {
     Report::of(checks)
 }
 
-/// The same, where nobody could be asked.
+/// Returns the report without a connection to a cluster.
 pub(super) fn unconnected(failed: Check, host: &Asked<Host>) -> Report {
     let mut checks = vec![failed];
     let skipped = |check| Check::skipped(check, "there is no connection");
@@ -79,12 +79,12 @@ pub(super) fn unconnected(failed: Check, host: &Asked<Host>) -> Report {
     Report::of(checks)
 }
 
-/// Why there is no connection, and what to do.
+/// Returns the check of a missing connection, with advice.
 pub(super) fn no_connection(why: &NoConnection) -> Check {
     server::no_connection(why)
 }
 
-/// A check of what isn't known.
+/// Returns the check of an unknown fact.
 fn unknown(check: &'static str, why: &Unknown) -> Check {
     match why {
         Unknown::Skipped(why) => Check::skipped(check, why),

@@ -1,4 +1,4 @@
-//! The connection, and what the credentials in hand may do.
+//! Checks of the connection, and of the permissions of the credentials.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use super::super::check::Check;
 use super::super::facts::{Asked, Certificate, Folder, NoConnection, Rights, Server};
 use super::unknown;
 
-/// Days before the expiry of a certificate from which the check fails, and from which it warns.
+/// Remaining days of a certificate below which the check fails, and below which it warns.
 const EXPIRES_NOW: u64 = 3;
 const EXPIRES_SOON: u64 = 30;
 
-/// Why there is no connection.
+/// Returns the check of a missing connection.
 pub(super) fn no_connection(why: &NoConnection) -> Check {
     match why {
         NoConnection::Unreachable(why) if is_of_tls(why) => Check::failed("connection", why).advise(TLS),
@@ -25,18 +25,18 @@ pub(super) fn no_connection(why: &NoConnection) -> Check {
     }
 }
 
-/// What to do about a server with which no encrypted connection comes about.
+/// Advice for a failed TLS handshake.
 const TLS: &str = "give the authority that signed the server's certificate (--tls-ca), and a certificate of this user (--tls-cert, --tls-key)";
-/// What to do about a server that doesn't know us.
+/// Advice for a server that rejects the login.
 const LOGIN: &str = "give the credentials of a user that the server knows: --creds FILE; muster auth list FOLDER says whom it knows";
 
-/// Whether it is for want of certificates that there is no connection.
+/// Returns `true` if the connection failed because of certificates or TLS.
 fn is_of_tls(why: &str) -> bool {
     let why = why.to_lowercase();
     ["tls", "certificate", "handshake"].iter().any(|word| why.contains(word))
 }
 
-/// The connection to a NATS server, and whether a journal can be there.
+/// Checks the connection to a NATS server, its certificates, and JetStream.
 pub(super) fn checks(server: &Server) -> Vec<Check> {
     let Server { url, name, version, cluster, encrypted, round_trip, problems, .. } = server;
     let encryption = if *encrypted { "TLS" } else { "no TLS" };
@@ -60,7 +60,7 @@ pub(super) fn checks(server: &Server) -> Vec<Check> {
     vec![connection, certificate(&server.certificates), jetstream]
 }
 
-/// Whether certificates of this program expire soon.
+/// Checks the remaining validity of the certificates that this program uses.
 fn certificate(files: &Asked<Vec<Certificate>>) -> Check {
     let files = match files {
         Ok(files) => files,
@@ -94,7 +94,7 @@ fn micros(time: Duration) -> String {
     if time.as_millis() == 0 { format!("{} µs", time.as_micros()) } else { took(time) }
 }
 
-/// The socket of a local cluster.
+/// Returns the connection checks of a local cluster.
 pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
     let path = folder.path.display();
     vec![
@@ -104,7 +104,7 @@ pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
     ]
 }
 
-/// What the credentials in hand may do.
+/// Checks the permissions of the credentials.
 pub(super) fn rights(rights: &Asked<Rights>) -> Check {
     let Rights { role, known, tried, refused, beyond } = match rights {
         Ok(rights) => rights,
@@ -135,7 +135,7 @@ pub(super) fn rights(rights: &Asked<Rights>) -> Check {
     }
 }
 
-/// What keeps others from a local cluster.
+/// Checks that only its owner can access a local cluster.
 pub(super) fn rights_of_folder(folder: &Folder) -> Check {
     let path = folder.path.display();
     if folder.open_to_others {

@@ -1,4 +1,4 @@
-//! Where the journal is: what it is made of, what it holds, whether it can be lost.
+//! Checks of the journal's storage: its settings, its content, and its durability.
 
 use journal::Durability;
 use schemas::Position;
@@ -8,18 +8,18 @@ use super::super::check::Check;
 use super::super::facts::{Asked, Folder, OnNats, Reading, Storage, Stream};
 use super::{Unknown, bytes, unknown};
 
-/// Of how much of a limit on storage is warned, and how much is too much, in parts of a hundred.
+/// Usage of a storage limit, in percent, for a warning and for a failure.
 const FILLS: (u64, u64) = (80, 95);
-/// Consumers of one stream that a server allows by default: beyond it no program can begin to follow the log.
+/// Default limit of a server on the consumers of a stream. Above it no further program can follow the log.
 const CONSUMERS_ALLOWED: usize = 1_000;
-/// Consumers from which on doctor warns. A cluster needs one for each BBS, auctioneer and projector.
+/// Minimum number of consumers for a warning. A cluster needs one for each BBS, auctioneer and projector.
 const MANY_CONSUMERS: usize = 200;
-/// What to do about a compressed stream.
+/// Advice for a compressed stream.
 const UNCOMPRESS: &str =
     "as an admin: muster auth add FOLDER admin NAME, then muster journal migrate with its credentials";
-/// What to do about a full disk of a NATS server.
+/// Advice for a full disk of a NATS server.
 const RESTART: &str = "make room on the disk of that server, then restart it: after a failed write nats-server stores nothing until it is restarted";
-/// Of how little free disk is warned, and how little is too little, in bytes.
+/// Free disk space, in bytes, below which the check warns, and below which it fails.
 const FREE: (u64, u64) = (1 << 30, 100 << 20);
 
 pub(super) fn checks(on: &OnNats) -> Vec<Check> {
@@ -50,7 +50,7 @@ pub(super) fn checks(on: &OnNats) -> Vec<Check> {
 }
 
 impl Check {
-    /// What to do about a stream that isn't there.
+    /// Adds advice for a missing stream.
     fn advise_if_failed(self) -> Self {
         if self.outcome == super::super::check::Outcome::Failed {
             return self
@@ -61,7 +61,7 @@ impl Check {
     }
 }
 
-/// How it is made.
+/// Checks the settings of the stream, and that no entries are lost.
 fn made(stream: &Stream) -> Check {
     let seen = &stream.seen;
     let wrong = [seen.problems.as_slice(), seen.losses.as_slice()].concat();
@@ -94,7 +94,7 @@ fn made(stream: &Stream) -> Check {
     Check::ok("stream", format!("{} is as Muster makes it", journal::STREAM))
 }
 
-/// Whether the first, the last and sampled entries can be read from every server.
+/// Checks that the first, the last and sampled entries can be read from each server.
 fn entries(readings: &Asked<Vec<Reading>>) -> Check {
     let readings = match readings {
         Ok(readings) => readings,
@@ -206,7 +206,7 @@ fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
     }
 }
 
-/// What the health endpoints of the servers report.
+/// Checks the answers of the servers' health endpoints.
 fn health(servers: &Asked<Vec<(String, Result<(), String>)>>) -> Check {
     let servers = match servers {
         Ok(servers) => servers,
@@ -232,7 +232,7 @@ fn health(servers: &Asked<Vec<(String, Result<(), String>)>>) -> Check {
     check.advise("see the log of that server; while it starts or catches up, ask again")
 }
 
-/// How much of a limit is used, in parts of a hundred; none of no limit.
+/// Returns the usage of a limit in percent. 0 if there is no limit.
 const fn parts(used: u64, most: u64) -> u64 {
     match most {
         0 => 0,
@@ -240,7 +240,7 @@ const fn parts(used: u64, most: u64) -> u64 {
     }
 }
 
-/// The journal of a local cluster.
+/// Returns the journal checks of a local cluster.
 pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
     let (path, alone) = (folder.path.display(), "it is one file of one host");
     let stream = Check::skipped("stream", "a local cluster has an embedded journal");
