@@ -1,4 +1,4 @@
-//! Archives that are kept, the least recently used of which go first.
+//! LRU cache of downloaded archives on disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Summing;
 use crate::fetch::{Changed, Whole};
 
-/// What the name of a record ends with.
+/// Suffix of the file name of a cache record.
 const RECORD: &str = ".json";
 
-/// What is known of an archive that is kept.
+/// Record of a cached archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// The name of the file with its bytes.
+    /// Name of the file with the archive's bytes.
     data: String,
     pub(crate) bytes: u64,
     pub(crate) changed: Changed,
-    /// What it was checked by, and what came out.
+    /// Algorithm and value of the checksum that the archive was verified with. `None` if it was not verified.
     pub(crate) checksum: Option<(ChecksumAlgorithm, String)>,
 }
 
@@ -34,7 +34,7 @@ impl From<Whole> for Kept {
     }
 }
 
-/// Archives that are kept.
+/// Cached archives of one folder, limited by their total size.
 #[derive(Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
@@ -42,15 +42,15 @@ pub(crate) struct Cache {
     all: Mutex<All>,
 }
 
-/// What is kept, and in which order it was used.
+/// Records by key, each with the number of its last use.
 #[derive(Debug, Default)]
 struct All {
     by_key: BTreeMap<String, (u64, Kept)>,
-    /// Counts uses, and numbers files.
+    /// Counter for both uses and file names.
     next_number: u64,
 }
 
-/// What stands for a domain and a key of it, as the name of a file.
+/// Returns the file name stem for a cache key of a domain: the SHA-256 of both.
 pub(crate) fn key(domain: &Domain, cache_key: &str) -> String {
     let mut sum = Summing::by(ChecksumAlgorithm::Sha256);
     sum.add(domain.as_str().as_bytes());
@@ -60,7 +60,8 @@ pub(crate) fn key(domain: &Domain, cache_key: &str) -> String {
 }
 
 impl Cache {
-    /// Finds what an earlier one kept, and removes what is no whole archive.
+    /// Opens a cache folder and loads its records. Files that do not belong to a complete archive are
+    /// deleted.
     pub(crate) fn open(folder: PathBuf, most_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let mut found: Vec<(SystemTime, String, Kept)> = vec![];
@@ -94,7 +95,7 @@ impl Cache {
         Ok(cache)
     }
 
-    /// What is kept by a key, with its bytes.
+    /// Returns the archive that is cached under a key, with its open file.
     pub(crate) fn find(&self, key: &str) -> Option<(Kept, File)> {
         let kept = self.all().by_key.get(key).map(|(_, kept)| kept.clone())?;
         let file = File::open(self.folder.join(&kept.data));
@@ -108,7 +109,7 @@ impl Cache {
         }
     }
 
-    /// Takes note that what is kept by a key was of use.
+    /// Marks the archive of a key as recently used.
     pub(crate) fn used(&self, key: &str) {
         let mut all = self.all();
         let number = all.number();
@@ -116,12 +117,13 @@ impl Cache {
             *used = number;
         }
         drop(all);
-        // The order is all that is lost if that can't be written.
+        // If the write fails, only the eviction order after a restart is affected.
         let touched = File::options().append(true).open(self.record_of(key));
         drop(touched.and_then(|file| file.set_modified(UNIX_EPOCH + Duration::from_nanos(clock::now().0))));
     }
 
-    /// Keeps an archive by a key, in the place of what was kept by it. One that is larger than all that may be kept is not.
+    /// Moves an archive into the cache and replaces the previous one of this key. An archive that is larger
+    /// than the whole cache is not stored.
     pub(crate) fn keep(&self, key: &str, path: &Path, kept: Kept) -> io::Result<()> {
         if kept.bytes > self.most_bytes {
             return Ok(());
@@ -141,7 +143,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Keeps nothing by a key any more.
+    /// Removes the archive of a key.
     pub(crate) fn remove(&self, key: &str) {
         let removed = self.all().by_key.remove(key);
         if let Some((_, kept)) = removed {
@@ -150,7 +152,7 @@ impl Cache {
         }
     }
 
-    /// A record is replaced whole or not at all. The bytes that it names are on the disk already.
+    /// Writes a record atomically. The bytes that it names are on disk already.
     fn write(&self, key: &str, kept: &Kept) -> io::Result<()> {
         let new = self.folder.join(format!("{key}.new"));
         let mut file = File::create(&new)?;
@@ -159,7 +161,7 @@ impl Cache {
         fs::rename(&new, self.record_of(key))
     }
 
-    /// Removes what was not used for longest, until the rest may be kept.
+    /// Evicts the least recently used archives until the cache is within its size limit.
     fn make_room(&self) {
         loop {
             let oldest = self.all().too_much(self.most_bytes);
@@ -193,7 +195,7 @@ impl All {
         number
     }
 
-    /// The key that was not used for longest, if more is kept than may be.
+    /// Returns the least recently used key if the cache exceeds `most_bytes`.
     fn too_much(&self, most_bytes: u64) -> Option<String> {
         let bytes: u64 = self.by_key.values().map(|(_, kept)| kept.bytes).sum();
         let oldest = self.by_key.iter().min_by_key(|(_, (used, _))| *used);
@@ -205,7 +207,7 @@ fn record(path: &Path) -> Option<Kept> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// A number that no file has.
+/// Returns the first number that no file name ends with.
 fn first_free<'a>(names: impl Iterator<Item = &'a String>) -> u64 {
     let numbers = names.filter_map(|name| name.rsplit('.').next()?.parse::<u64>().ok());
     numbers.max().map_or(0, |last| last + 1)

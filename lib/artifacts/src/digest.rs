@@ -1,4 +1,4 @@
-//! Checksums.
+//! Checksums of files and streams.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use sha2::Sha256;
 
 use crate::limits::PIECE_BYTES;
 
-/// A checksum that is being computed.
+/// Checksum in progress.
 #[derive(Clone)]
 pub(crate) enum Summing {
     Md5(Md5),
@@ -36,7 +36,7 @@ impl Summing {
         }
     }
 
-    /// What came out, as bytes.
+    /// Returns the digest as bytes.
     pub(crate) fn bytes(self) -> Vec<u8> {
         match self {
             Self::Md5(sum) => sum.finalize().to_vec(),
@@ -45,19 +45,20 @@ impl Summing {
         }
     }
 
-    /// What came out, in hexadecimal digits.
+    /// Returns the digest in lower-case hexadecimal digits.
     pub(crate) fn text(self) -> String {
         HEXLOWER.encode(&self.bytes())
     }
 }
 
-/// The checksum of a whole file, which is read from its first byte on and left there.
+/// Returns the checksum of a whole file in hexadecimal digits. The file is left at its start.
 pub(crate) fn of_file(file: &File, algorithm: ChecksumAlgorithm) -> io::Result<String> {
     let (sum, _) = sum_file(file, Summing::by(algorithm))?;
     Ok(sum.text())
 }
 
-/// The same, and how many bytes the file has.
+/// Feeds a whole file into a checksum and returns the checksum with the file's length in bytes. The file is
+/// left at its start.
 pub(crate) fn sum_file(mut file: &File, mut sum: Summing) -> io::Result<(Summing, u64)> {
     file.seek(SeekFrom::Start(0))?;
     let (mut piece, mut bytes) = (vec![0; PIECE_BYTES], 0);

@@ -1,10 +1,10 @@
-//! Why something could not be fetched or sent.
+//! Errors of downloads and uploads.
 
 use std::io;
 
 use schemas::action::ChecksumAlgorithm;
 
-/// Why a request may not go somewhere, in words.
+/// Human-readable reason why a request to a target is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(String);
@@ -15,53 +15,52 @@ impl From<String> for Refused {
     }
 }
 
-/// Why something could not be fetched or sent. Nothing of a URL is in it but, unless that is secret, its host.
+/// Reason why a download or upload failed. Messages contain no part of the URL except its host, and not even
+/// the host if the URL is secret.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no URL of http or https.
+    /// The URL is not a valid http or https URL.
     #[error("the URL is none of http or https")]
     NoUrl,
-    /// Requests may not go there.
+    /// The cell's rules for outgoing requests refuse the target.
     #[error("{0}")]
     NotAllowed(String),
-    /// The server said something else than what was asked for.
+    /// The server responded with an unexpected HTTP status.
     #[error("the server answered {0}")]
     Answered(u16),
-    /// It was sent on and on.
+    /// The redirect limit was exceeded.
     #[error("was redirected more than {} times", crate::limits::REDIRECTS)]
     Redirected,
-    /// It was sent on to what can't be followed.
+    /// A redirect without a usable target, or from https to http.
     #[error("was redirected to nowhere, or from https to http")]
     BadRedirect,
-    /// It is too large.
+    /// The archive or file exceeds the size limit.
     #[error("is larger than {limit} bytes")]
     TooLarge {
-        /// How many bytes it may have.
+        /// Maximum size in bytes.
         limit: u64,
     },
-    /// It is not what it ought to be.
+    /// The checksum does not match.
     #[error("its {} is {found}, and ought to be {wanted}", name(*by))]
     Checksum {
-        /// By which algorithm.
         by: ChecksumAlgorithm,
-        /// What it is.
+        /// Computed checksum, in lower-case hexadecimal digits.
         found: String,
-        /// What it ought to be.
+        /// Expected checksum.
         wanted: String,
     },
-    /// The connection failed, again and again.
+    /// The connection failed on every attempt.
     #[error("{0}")]
     Broken(String),
-    /// It took too long.
+    /// The time limit for the whole transfer was exceeded.
     #[error("took longer than {:?}", crate::limits::TOTAL)]
     TooLong,
-    /// The file changed while it was sent.
+    /// The file changed during the upload.
     #[error("the file changed while it was sent")]
     Changed,
-    /// The cell is stopping.
     #[error("the cell is stopping")]
     Stopping,
-    /// The disk failed.
+    /// A local file operation failed.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -1,4 +1,5 @@
-//! One download: attempt after attempt, each going on where the one before broke off, if the server lets it.
+//! One download with its attempts. Each attempt resumes where the previous one broke off, if the server
+//! supports ranges.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::limits::ATTEMPTS;
 use crate::web::{Trouble, Web, of_request, of_status, pauses};
 
-/// What a server says of an archive by which it can tell whether that changed.
+/// HTTP validators of an archive: the headers that show whether it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Changed {
     etag: Option<String>,
@@ -31,32 +32,33 @@ impl Changed {
         Self { etag: text(ETAG), last_modified: text(LAST_MODIFIED) }
     }
 
-    /// Whether there is anything to tell by.
+    /// Returns `true` if the server sent at least one validator.
     pub(crate) const fn tells(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
 
-    /// By what it is told that bytes are those of the same archive: a weak tag says less than that.
+    /// Returns the validator that identifies the exact bytes. A weak tag does not, so `Last-Modified` is used
+    /// then.
     fn exact(&self) -> Option<&String> {
         self.etag.as_ref().filter(|tag| !tag.starts_with("W/")).or(self.last_modified.as_ref())
     }
 }
 
-/// What came of a download.
+/// Outcome of a download.
 pub(crate) enum Got {
-    /// It is the archive that is known.
+    /// The known archive is still current.
     Unchanged,
-    /// Another one, which is in the file.
+    /// A complete archive was written to the file.
     Whole(Whole),
 }
 
-/// An archive that was fetched.
+/// Metadata of a downloaded archive.
 pub(crate) struct Whole {
     pub(crate) bytes: u64,
     pub(crate) changed: Changed,
 }
 
-/// A download that may be in its middle.
+/// State of a download across its attempts.
 struct Download<'a> {
     web: &'a Web,
     url: Url,
@@ -64,13 +66,13 @@ struct Download<'a> {
     file: File,
     limit: u64,
     written: u64,
-    /// Of the archive of which so much is written.
+    /// Validators of the archive that the bytes written so far belong to.
     changed: Changed,
     sum: Option<Summing>,
     wanted: &'a Wanted<'a>,
 }
 
-/// Fetches into a new file, unless it is the archive of which `known` tells.
+/// Downloads into a new file at `path`, unless the server reports that the `known` archive is unchanged.
 pub(crate) async fn fetch(
     web: &Web,
     wanted: &Wanted<'_>,
@@ -113,7 +115,7 @@ impl Download<'_> {
                 self.changed = Changed::of(&answer);
             }
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if goes_on => {
-                // The server goes on elsewhere, so the next attempt asks for all of it.
+                // The server cannot resume at this byte, so the next attempt requests the whole archive.
                 self.begin_anew().await?;
                 return Err(Trouble::Passing(Error::Answered(answer.status().as_u16())));
             }
@@ -126,7 +128,7 @@ impl Download<'_> {
         Ok(Got::Whole(Whole { bytes: self.written, changed: self.changed.clone() }))
     }
 
-    /// What is asked for, and whether that is the rest of what was begun.
+    /// Returns the request headers, and `true` if they ask for the rest of a partial download.
     fn headers(&self, known: Option<&Changed>) -> (HeaderMap, bool) {
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, text: &str| {
@@ -169,7 +171,7 @@ impl Download<'_> {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok(()),
                 Err(trouble) => {
-                    // What came so far is in the file before it is gone on with.
+                    // Flush the bytes received so far before the next attempt resumes.
                     self.file.flush().await?;
                     return Err(trouble);
                 }
@@ -193,7 +195,7 @@ impl Download<'_> {
     }
 }
 
-/// At which byte an answer begins that is a part.
+/// Returns the first byte position of a partial response.
 fn begins_at(answer: &Response) -> Option<u64> {
     let range = answer.headers().get(CONTENT_RANGE)?.to_str().ok()?;
     range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()

@@ -1,22 +1,23 @@
-//! Archives that a cell fetches for its containers and keeps for the next ones, and files that it sends for them
-//! (docs/model.md, "Downloads and uploads").
+//! Artifact transfers of a cell: archives that it downloads and caches for its containers, and files that it
+//! uploads for them (docs/model.md, "Downloads and uploads").
 //!
 //! ```text
-//!   data/artifacts/kept/KEY.json      an archive that is kept: where its bytes are, and what tells whether it changed
-//!   data/artifacts/kept/KEY.NUMBER    its bytes
-//!   data/artifacts/new/NUMBER         what is being fetched; removed when a store opens
+//!   data/artifacts/kept/KEY.json      record of a cached archive: its data file and its HTTP validators
+//!   data/artifacts/kept/KEY.NUMBER    bytes of the archive
+//!   data/artifacts/new/NUMBER         download in progress; removed when a store opens
 //! ```
 //!
-//! `KEY` stands for a domain and a `cache_key`: no domain gets what another one fetched. An archive is written aside and
-//! takes its place as a whole, so that a crash leaves the old one or the new one. It is asked for again each time, with what
-//! the server said of it (`ETag`, `Last-Modified`): only what did not change is taken from the store.
+//! `KEY` stands for a domain and a `cache_key`, so domains never share archives. An archive is written to a
+//! temporary file and renamed, so a crash leaves either the old archive or the new one. Every download is a
+//! conditional request with the validators of the cached archive (`ETag`, `Last-Modified`). The cached
+//! archive is used only if the server reports it unchanged.
 //!
 //! | the file | holds |
 //! |---|---|
 //! | [`limits`] | the limits |
-//! | `web` | requests to where they may go, redirects, and which failures may pass |
+//! | `web` | permitted requests, redirects, and transient failures |
 //! | `fetch`, `send` | one download, one upload, with their attempts |
-//! | `cache` | what is kept |
+//! | `cache` | the cache of archives |
 //! | `digest` | checksums |
 
 mod cache;
@@ -44,24 +45,24 @@ use cache::{Cache, Kept, key};
 use fetch::{Got, fetch};
 use web::Web;
 
-/// Says whether a request may go somewhere, or why not.
+/// Decides whether a request may be sent to a target, and returns the reason if not.
 pub type Judge = outbound::Judge<Refused>;
 
-/// How a store is set up.
+/// Configuration of a store.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where requests may go.
+    /// Rules for the targets of requests.
     pub judge: Judge,
-    /// Bytes of archives that are kept, in all.
+    /// Maximum total size of the cached archives, in bytes.
     pub cache_bytes: u64,
-    /// Bytes of the largest archive that is fetched, and of the largest file that is sent.
+    /// Maximum size of a downloaded archive and of an uploaded file, in bytes.
     pub artifact_bytes: u64,
-    /// Downloads and uploads at once.
+    /// Maximum number of concurrent downloads and uploads.
     pub at_once: usize,
 }
 
 impl Default for Settings {
-    /// The usual limits, and requests may go everywhere.
+    /// Default limits, with requests allowed to every target.
     fn default() -> Self {
         Self {
             judge: Judge::everywhere(),
@@ -72,33 +73,32 @@ impl Default for Settings {
     }
 }
 
-/// An archive that is wanted.
+/// Archive to download.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// For which domain.
+    /// Domain that the cache key belongs to.
     pub domain: &'a Domain,
-    /// Where it is.
     pub url: &'a str,
-    /// Whether nothing of the URL may be told.
+    /// `true` keeps every part of the URL out of errors.
     pub is_secret: bool,
-    /// By which it is kept; empty: it isn't.
+    /// Cache key of the archive. Empty if it is not cached.
     pub cache_key: &'a str,
-    /// What must come out, by which algorithm, in lower hexadecimal digits; none: it isn't checked.
+    /// Expected checksum, in lower-case hexadecimal digits. `None` if the archive is not verified.
     pub checksum: Option<(ChecksumAlgorithm, &'a str)>,
 }
 
-/// An archive that is here.
+/// Archive that is available locally.
 #[derive(Debug)]
 pub struct Fetched {
-    /// Its bytes, to be read from the first one on. The file stays readable whatever becomes of the store.
+    /// Open file, positioned at its start. It stays readable after the store evicts the archive.
     pub file: File,
-    /// How many.
+    /// Size of the archive in bytes.
     pub bytes: u64,
-    /// Whether it was here before, and has not changed.
+    /// `true` if the archive came from the cache and the server reported it unchanged.
     pub kept: bool,
 }
 
-/// What a cell fetches, keeps and sends. One store at a time may have its folder.
+/// Downloads, caches and uploads files for a cell. Only one store may use a folder at a time.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -106,16 +106,18 @@ pub struct Store {
     web: Web,
     room: Semaphore,
     cache: Cache,
-    /// Held by who fetches what is kept by this key, so that others find it.
+    /// Locks by cache key. A download holds the lock of its key, so that concurrent requests find the archive
+    /// in the cache.
     keys: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     next_number: AtomicU64,
 }
 
 impl Store {
-    /// Opens the folder of a store, made if there is none, and removes what an earlier one left unfinished.
+    /// Opens a store's folder, creates it if necessary, and removes unfinished downloads of an earlier
+    /// process.
     ///
     /// # Errors
-    /// The folder can't be read and written, or the certificates of the system can't be used.
+    /// The folder cannot be read or written, or the system's certificates cannot be loaded.
     pub fn open(folder: PathBuf, settings: Settings) -> io::Result<Self> {
         let new = folder.join("new");
         match fs::remove_dir_all(&new) {
@@ -130,10 +132,11 @@ impl Store {
         Ok(Self { folder, settings, web, room, cache, keys, next_number })
     }
 
-    /// Fetches an archive, or finds that the one that is kept has not changed. To drop the future is to stop it.
+    /// Downloads an archive, or returns the cached one if it has not changed. Dropping the future cancels the
+    /// download.
     ///
     /// # Errors
-    /// Why it can't be had; of a secret URL nothing is told.
+    /// The reason why the archive is not available. It contains no part of a secret URL.
     pub async fn fetch(&self, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
         let within = tokio::time::timeout(limits::TOTAL, async {
             if wanted.cache_key.is_empty() {
@@ -151,10 +154,11 @@ impl Store {
         fetched
     }
 
-    /// Posts a file, with its MD5 as `Content-MD5` as Diego does. To drop the future is to stop it.
+    /// Uploads a file by POST, with its MD5 as `Content-MD5` as in Diego, and returns its size in bytes.
+    /// Dropping the future cancels the upload.
     ///
     /// # Errors
-    /// Why it was not taken; of a secret URL nothing is told.
+    /// The reason why the upload failed. It contains no part of a secret URL.
     pub async fn send(&self, file: File, url: &str, is_secret: bool) -> Result<u64, Error> {
         let within = tokio::time::timeout(limits::TOTAL, async {
             let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
@@ -163,7 +167,7 @@ impl Store {
         within.await.unwrap_or(Err(Error::TooLong))
     }
 
-    /// Fetches what is not kept.
+    /// Downloads an archive that has no cache key.
     async fn fetch_once(&self, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
         let new = self.new_file();
         match fetch(&self.web, wanted, None, &new.path, self.settings.artifact_bytes).await? {
@@ -174,13 +178,14 @@ impl Store {
         }
     }
 
-    /// Fetches what is kept, unless it is here and has not changed.
+    /// Downloads an archive that has a cache key, unless the cached one is still current.
     async fn fetch_kept(&self, wanted: &Wanted<'_>, key: &str) -> Result<Fetched, Error> {
         let mut known = self.cache.find(key);
         if let Some((kept, file)) = &mut known
             && !checked(kept, file, wanted).await?
         {
-            // It is another archive than the one that is wanted now, whatever the server says.
+            // The expected checksum differs, so the cached archive is wrong even if the server reports it
+            // unchanged.
             self.cache.remove(key);
             known = None;
         }
@@ -204,7 +209,7 @@ impl Store {
         }
     }
 
-    /// A path for what is fetched, at which nothing is left in the end.
+    /// Returns a new path for a download. The file is removed on drop unless it was moved into the cache.
     fn new_file(&self) -> NewFile {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         NewFile { path: self.folder.join("new").join(number.to_string()) }
@@ -215,14 +220,14 @@ impl Store {
         Arc::clone(keys.entry(key.to_owned()).or_default())
     }
 
-    /// Forgets the keys for which nobody waits.
+    /// Drops the locks of keys that no download uses.
     fn forget_turns(&self) {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, turn| Arc::strong_count(turn) > 1);
     }
 }
 
-/// Whether an archive that is kept is the one that is wanted, as far as its checksum tells.
+/// Returns `true` if the cached archive has the expected checksum, or if none is expected.
 async fn checked(kept: &Kept, file: &File, wanted: &Wanted<'_>) -> io::Result<bool> {
     let Some((by, value)) = wanted.checksum else { return Ok(true) };
     if kept.checksum.as_ref().is_some_and(|(known_by, known)| *known_by == by && known == value) {
@@ -233,7 +238,7 @@ async fn checked(kept: &Kept, file: &File, wanted: &Wanted<'_>) -> io::Result<bo
     Ok(found.map_err(io::Error::other)?? == value)
 }
 
-/// What is being fetched: removed when nobody wants it any more, wherever that is given up.
+/// Path of a download in progress. The file is removed on drop, also if the download is cancelled.
 struct NewFile {
     path: PathBuf,
 }
@@ -241,7 +246,7 @@ struct NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         match fs::remove_file(&self.path) {
-            // It was never begun, or it is kept by another name.
+            // The file was never created, or it was moved into the cache.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "cannot remove what was fetched");

@@ -1,24 +1,25 @@
-//! Every limit of what is fetched and sent.
+//! Limits of downloads and uploads.
 
 use std::time::Duration;
 
-/// Downloads and uploads of a cell that go on at once, unless the settings say otherwise; others wait. As in Diego.
+/// Default number of concurrent downloads and uploads of a cell, as in Diego. Further ones wait.
 pub const AT_ONCE: usize = 5;
-/// Bytes of archives that a cell keeps, unless the settings say otherwise: 10 GiB, as in Diego.
+/// Default size of a cell's cache, in bytes: 10 GiB, as in Diego.
 pub const CACHE_BYTES: u64 = 10 * 1024 * 1024 * 1024;
-/// Bytes of the largest archive that is fetched and of the largest file that is sent, unless the settings say otherwise: 8 GiB.
+/// Default maximum size of a downloaded archive and of an uploaded file, in bytes: 8 GiB.
 pub const ARTIFACT_BYTES: u64 = 8 * 1024 * 1024 * 1024;
-/// How long a download or an upload may take, with all attempts.
+/// Time limit of a download or upload, including its time in the queue and all attempts.
 pub const TOTAL: Duration = Duration::from_mins(30);
-/// How often in a row a download may fail before a byte came, and an upload at all.
+/// Number of consecutive failures after which a transfer fails. A download that received bytes counts from
+/// zero again.
 pub const ATTEMPTS: usize = 4;
-/// Redirects that one attempt follows.
+/// Maximum number of redirects that one attempt follows.
 pub const REDIRECTS: usize = 5;
-/// How long a connection may take to be made.
+/// Time limit for establishing a connection.
 pub(crate) const CONNECT: Duration = Duration::from_secs(10);
-/// How long a server may be silent in the middle of an answer.
+/// Maximum time without data from the server during a response.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
-/// The pause before the second attempt, and the longest one.
+/// Backoff between attempts: the first delay and the longest one.
 pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Bytes that are read from a file at once.
+/// Size of the buffer for reading a file, in bytes.
 pub(crate) const PIECE_BYTES: usize = 256 * 1024;

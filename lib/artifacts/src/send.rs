@@ -1,4 +1,4 @@
-//! One upload, with its attempts.
+//! One upload with its attempts.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::limits::{ATTEMPTS, PIECE_BYTES};
 use crate::web::{Trouble, Web, of_request, of_status, pauses};
 
-/// A file on its way.
+/// State of an upload across its attempts.
 struct Upload<'a> {
     web: &'a Web,
     url: Url,
@@ -27,7 +27,7 @@ struct Upload<'a> {
     md5: String,
 }
 
-/// Posts a file, and says how many bytes it has.
+/// Uploads a file by POST and returns its size in bytes.
 pub(crate) async fn send(
     web: &Web,
     file: File,
@@ -76,7 +76,7 @@ impl Upload<'_> {
     }
 }
 
-/// A file from its first byte on, so many bytes of it.
+/// Streams the first `bytes` bytes of a file.
 fn pieces(file: Arc<File>, bytes: u64) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
     unfold((file, 0), move |(file, at)| async move {
         if at >= bytes {

@@ -1,4 +1,4 @@
-//! Requests, redirects, and which failures may pass.
+//! HTTP requests to permitted targets, their redirects, and the classification of failures.
 
 use std::error::Error as StdError;
 
@@ -11,15 +11,15 @@ use crate::Judge;
 use crate::error::{Error, Refused};
 use crate::limits::{CONNECT, PAUSES, REDIRECTS, SILENCE};
 
-/// Sends requests to where they may go.
+/// HTTP clients that reach permitted targets only.
 #[derive(Debug)]
 pub(crate) struct Web(Clients<Refused>);
 
-/// A failure.
+/// Failure of one attempt.
 pub(crate) enum Trouble {
-    /// It will be the same the next time.
+    /// A retry would fail in the same way.
     Lasting(Error),
-    /// It may be otherwise the next time.
+    /// A retry may succeed.
     Passing(Error),
 }
 
@@ -40,7 +40,7 @@ impl Web {
         Clients::new(judge, |client| client.connect_timeout(CONNECT).read_timeout(SILENCE)).map(Self)
     }
 
-    /// The client for a URL, if nothing about it is refused before a name is looked up.
+    /// Returns the client for a URL, unless a check that needs no DNS lookup refuses it.
     pub(crate) fn client(&self, url: &Url, is_secret: bool) -> Result<&Client, Error> {
         self.0.for_url(url).map_err(|why| match why {
             Unreached::NoUrl => Error::NoUrl,
@@ -48,7 +48,7 @@ impl Web {
         })
     }
 
-    /// Asks for what is at a URL, or wherever that leads.
+    /// Sends a GET request and follows redirects.
     pub(crate) async fn get(
         &self,
         url: &Url,
@@ -78,17 +78,17 @@ fn not_allowed(why: &Refused, is_secret: bool) -> Error {
     Error::NotAllowed(if is_secret { "the cell may not reach it".to_owned() } else { why.to_string() })
 }
 
-/// What it means that no answer came.
+/// Classifies an error of a request that got no response.
 pub(crate) fn of_request(error: reqwest::Error, is_secret: bool) -> Trouble {
     if let Some(why) = refusal::<Refused>(&error) {
         return not_allowed(why, is_secret).into();
     }
     let error = error.without_url();
-    // Its causes may name the host.
+    // The causes may contain the host.
     Trouble::Passing(Error::Broken(if is_secret { error.to_string() } else { chain(&error) }))
 }
 
-/// What an answer means that is none of those that were hoped for.
+/// Classifies an unexpected HTTP status.
 pub(crate) fn of_status(status: StatusCode) -> Trouble {
     let error = Error::Answered(status.as_u16());
     let passes = status.is_server_error()
@@ -97,7 +97,7 @@ pub(crate) fn of_status(status: StatusCode) -> Trouble {
     if passes { Trouble::Passing(error) } else { Trouble::Lasting(error) }
 }
 
-/// The pauses between attempts. They are the same each time: of one cell few attempts go on at once.
+/// Returns the delays between attempts. They have no jitter, since a cell makes only a few attempts at once.
 pub(crate) fn pauses() -> impl Iterator<Item = std::time::Duration> {
     ExponentialBuilder::default()
         .with_min_delay(PAUSES.0)
@@ -106,7 +106,7 @@ pub(crate) fn pauses() -> impl Iterator<Item = std::time::Duration> {
         .build()
 }
 
-/// An error with its causes.
+/// Returns an error's message with those of its causes.
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

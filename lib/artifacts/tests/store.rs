@@ -1,4 +1,4 @@
-//! A store against a server that behaves as it is told.
+//! Tests of a store against a server with scripted responses.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use schemas::action::ChecksumAlgorithm;
 use schemas::names::Domain;
 use tempfile::TempDir;
 
-/// What one answer is: a status line with headers, the bytes behind them, and whether the connection breaks off then.
+/// Scripted response: status line with headers, body, and whether the connection is cut after the body.
 #[derive(Clone)]
 struct Reply {
     head: String,
@@ -25,15 +25,15 @@ fn reply(head: &str, body: &[u8]) -> Reply {
     Reply { head, body: body.to_vec(), breaks: false }
 }
 
-/// An answer that breaks off after so many bytes.
+/// Returns a response that is cut off after `after` bytes of its body.
 fn broken(head: &str, body: &[u8], after: usize) -> Reply {
     Reply { body: body[..after].to_vec(), breaks: true, ..reply(head, body) }
 }
 
-/// The head and the body of a request.
+/// Head and body of a request.
 type Asked = (String, Vec<u8>);
 
-/// A server that gives its answers one after the other, the last one again and again, and remembers what it was asked.
+/// Server that sends its responses in order, repeats the last one, and records the requests.
 struct Server {
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -129,7 +129,7 @@ fn text(fetched: &mut Fetched) -> String {
     text
 }
 
-/// The files of a store's folder.
+/// Counts the files in a subfolder of a store.
 fn files(root: &TempDir, folder: &str) -> usize {
     std::fs::read_dir(root.path().join("artifacts").join(folder)).unwrap().count()
 }
@@ -176,7 +176,7 @@ async fn what_did_not_change_is_taken_from_the_store_also_by_the_next_one() {
     assert_eq!(text(&mut fetch(&second, &server.url(), "k").await.unwrap()), "changed");
     assert_eq!(text(&mut fetch(&second, &server.url(), "k").await.unwrap()), "changed");
     assert_eq!(files(&root, "kept"), 2, "a record and its bytes");
-    // Another domain has a key of the same name to itself.
+    // The same key in another domain is a different archive.
     let other = Domain::new("other").unwrap();
     let wanted =
         Wanted { domain: &other, url: &server.url(), is_secret: false, cache_key: "k", checksum: None };
@@ -247,7 +247,7 @@ async fn what_is_not_what_it_ought_to_be_is_refused_and_not_kept() {
     assert_eq!(said, format!("its sha1 is {sum}, and ought to be {wrong}"));
     assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 0));
     checked(&store, &server.url(), "k", ChecksumAlgorithm::Sha1, sum).await.unwrap();
-    // What is kept is not what is wanted now: the server is asked for all of it.
+    // The cached archive does not match the expected checksum, so the whole archive is requested.
     let said = checked(&store, &server.url(), "k", ChecksumAlgorithm::Md5, &"0".repeat(32)).await;
     assert!(matches!(said, Err(Error::Checksum { .. })));
     assert!(!server.asked().last().unwrap().contains("if-none-match"));
@@ -285,7 +285,7 @@ async fn what_was_not_used_for_longest_goes_first() {
     assert!(fetch(&store, &unchanged.url(), "c").await.unwrap().kept);
     assert!(matches!(fetch(&store, &unchanged.url(), "b").await, Err(Error::Answered(304))));
     assert_eq!(files(&root, "kept"), 4);
-    // One that is larger than the store is fetched, and not kept.
+    // An archive larger than the whole cache is fetched but not cached.
     let large = Server::new(vec![reply("200 OK\r\netag: \"1\"", &[b'x'; 1500])]);
     assert_eq!(fetch(&store, &large.url(), "d").await.unwrap().bytes, 1500);
     assert_eq!(files(&root, "kept"), 4);
@@ -304,7 +304,7 @@ async fn what_a_crash_left_unfinished_is_gone_and_the_rest_is_there() {
     assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 2));
     assert!(fetch(&again, &server.url(), "k").await.unwrap().kept);
     drop(again);
-    // Bytes that were lost make no archive.
+    // A record whose bytes are truncated is discarded.
     for entry in std::fs::read_dir(folder.join("kept")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension != "json") {
@@ -397,20 +397,20 @@ async fn a_file_is_posted_with_its_checksum_and_again_if_that_fails() {
 async fn who_gives_up_stops_what_was_begun() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
-    // It says that more is coming, and is silent.
+    // The server announces 100 bytes, sends some of them, and then stays silent.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/a", listener.local_addr().unwrap());
     let gone = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf").unwrap();
         let mut rest = vec![];
-        // Comes back only when the other end is closed.
+        // Returns only when the client closes the connection.
         stream.read_to_end(&mut rest).map_or_else(|_| true, |_| true)
     });
     assert!(tokio::time::timeout(Duration::from_millis(300), fetch(&store, &url, "k")).await.is_err());
     assert!(tokio::task::spawn_blocking(move || gone.join().unwrap()).await.unwrap());
     assert_eq!(files(&root, "new"), 0);
-    // The key is free again.
+    // The lock of the key is released.
     let server = Server::new(vec![reply("200 OK", b"hello")]);
     assert_eq!(text(&mut fetch(&store, &server.url(), "k").await.unwrap()), "hello");
 }

@@ -1,7 +1,8 @@
-//! What walls cost: how long a container takes from the order to its end when all that it runs is `true`, with walls and
-//! without, in turns of one run.
+//! Benchmark of the cost of isolation: the time from the order to the end of a container that only runs
+//! `true`. Isolated containers and plain ones alternate within one run.
 //!
-//! `cargo run --release -p executor --example starts [CONTAINERS]`, as root for all walls.
+//! Run it as root to get every isolation layer: `cargo run --release -p executor --example starts
+//! [CONTAINERS]`.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -17,7 +18,7 @@ use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 use tokio::sync::mpsc::Receiver;
 
-/// Containers of each kind, unless another number is given.
+/// Default number of containers of each kind.
 const CONTAINERS: u64 = 200;
 
 struct Cell {
@@ -28,7 +29,7 @@ struct Cell {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // This program is its own shim.
+    // This program is also its own shim.
     let measured = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["shim", folder] => return executor::shim::run(Path::new(folder), None),
         ["shim", folder, stage] => return executor::shim::run(Path::new(folder), Some(stage.as_ref())),
@@ -74,7 +75,7 @@ impl Cell {
         Ok(Self { executor, changes, took: vec![] })
     }
 
-    /// Runs a container to its end, and removes it.
+    /// Runs a container until it ends, and deletes it.
     async fn run(&mut self, number: u64) -> Result<(), Box<dyn Error>> {
         let guid = InstanceGuid(uuid::Uuid::from_u64_pair(1, number));
         let begun = Instant::now();
@@ -95,7 +96,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Of the times, in milliseconds.
+    /// Returns the quartiles of the measured times, in milliseconds.
     fn quartiles(&mut self) -> [f64; 3] {
         self.took.sort();
         let at = |quarter: usize| self.took.get(self.took.len() * quarter / 4);

@@ -1,5 +1,5 @@
-//! Control groups (version 2), where this program may make them: a container that has one can't leave it, whatever its
-//! processes do, and all of them are killed by one write.
+//! Control groups (version 2), used where this program may create them. No process of a container can leave
+//! its group, and one write kills all of them.
 //!
 //! ```text
 //!   PARENT/muster-<cell>-<hash of the data folder>/<instance guid>
@@ -31,54 +31,53 @@ pub(crate) use left::record_and_clean;
 pub use limits::PROCESSES;
 pub(crate) use limits::{Limiter, Limits, out_of_memory};
 
-/// What a group weighs that nobody gave a weight, and so what the largest weight of a definition stands for.
+/// Default weight of a group. It corresponds to the maximum weight of a definition.
 const USUAL_WEIGHT: u32 = 100;
-/// The least that a process is given by its nice value.
+/// Highest nice value, with the smallest share of the processor.
 const LAST_NICE: i32 = 19;
-/// What rules groups here.
+/// Controllers that are enabled for the groups of containers.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
-/// How much less of the processor each step of the nice value gives.
+/// Factor by which one step of the nice value reduces the processor share.
 const NICE_STEP: f64 = 1.25;
-/// How long the removal of a group is tried: the last process in it may still be on its way out, and where more wants to run
-/// than there are processors that takes a while.
+/// Time limit for removing a group. The last process in it may still be exiting, which takes a while on an
+/// overloaded host.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
-/// The first pause between two tries. Each is twice as long as the one before, up to the longest.
+/// First delay between attempts to remove a group. It doubles with every attempt.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(2);
-/// The longest pause between two tries.
+/// Longest delay between attempts to remove a group.
 const REMOVAL_LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why containers have no control groups.
+/// Reason why containers have no control groups.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoCgroups {
-    /// The settings say so.
+    /// Disabled by the settings.
     #[error("none are wanted")]
     Unwanted,
-    /// The host has none, or only older ones.
+    /// The host has no control groups, or only version 1.
     #[error("this host has no control groups of version 2")]
     Absent,
-    /// This program may not make any.
+    /// This program may not create groups.
     #[error("{} can't be used", path.display())]
     Unusable {
-        /// What it may not do something with.
+        /// Path on which an operation failed.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
 }
 
-/// The groups of one cell.
+/// Control groups of one cell.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     parent: PathBuf,
     base: PathBuf,
-    /// The controllers that rule the groups that are made here.
+    /// Controllers that are enabled in the groups created here.
     given: Vec<&'static str>,
-    /// Held while groups are made and removed: the base goes with its last group.
+    /// Held while groups are created or removed, since the base is removed with its last group.
     making: Mutex<()>,
 }
 
 impl Cgroups {
-    /// Finds out whether groups can be made; if not, why.
+    /// Tests whether groups can be created, and returns the reason if not.
     pub(crate) fn open(groups: &Groups, cell_id: &CellId, data: &Path) -> Result<Self, NoCgroups> {
         let parent = match groups {
             Groups::Never => return Err(NoCgroups::Unwanted),
@@ -96,7 +95,8 @@ impl Cgroups {
     fn try_out(&self) -> Result<(), NoCgroups> {
         let unusable = |path: &Path, source| NoCgroups::Unusable { path: path.to_owned(), source };
         self.make_base().map_err(|error| unusable(&self.base, error))?;
-        // To move a process, both ends and what is above them must be ours.
+        // Moving a process requires write access to the source group, the target group and their common
+        // ancestor.
         for group in [&self.parent, &self.base] {
             let members = group.join("cgroup.procs");
             access(&members, Access::WRITE_OK).map_err(|error| unusable(&members, error.into()))?;
@@ -105,27 +105,27 @@ impl Cgroups {
         access(&kill, Access::WRITE_OK).map_err(|error| unusable(&kill, error.into()))
     }
 
-    /// Whether the groups that are made here have a weight of their own.
+    /// Returns `true` if the groups created here have a CPU weight.
     pub(crate) fn weighs(&self) -> bool {
         self.gives("cpu")
     }
 
-    /// Whether a controller rules the groups that are made here.
+    /// Returns `true` if a controller is enabled in the groups created here.
     pub(crate) fn gives(&self, controller: &str) -> bool {
         self.given.contains(&controller)
     }
 
-    /// The group that all of them are in.
+    /// Returns the group that contains the groups of all containers.
     pub(crate) fn base(&self) -> &Path {
         &self.base
     }
 
-    /// Where the group of a container is, or will be.
+    /// Returns the path of a container's group. The group need not exist.
     pub(crate) fn group(&self, name: &str) -> PathBuf {
         self.base.join(name)
     }
 
-    /// Makes the group of a container.
+    /// Creates the group of a container.
     pub(crate) fn make(&self, group: &Path) -> io::Result<()> {
         let _making = self.making.lock().expect("nobody panics while making a group");
         self.make_base()?;
@@ -133,7 +133,7 @@ impl Cgroups {
     }
 
     fn make_base(&self) -> io::Result<()> {
-        // To say it again would cost the kernel more than all else of a group.
+        // Enabling controllers again would cost the kernel more than the rest of creating a group.
         let on = switched_on(&self.base);
         if self.base.is_dir() && self.given.iter().all(|name| on.contains(name)) {
             return Ok(());
@@ -144,49 +144,50 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Removes the groups that belong to none of these containers.
+    /// Removes the groups that belong to none of the `known` containers.
     pub(crate) fn remove_strays(&self, known: &BTreeSet<String>) {
         let _making = self.making.lock().expect("nobody panics while removing a group");
         remove_strays(&self.base, known);
     }
 
-    /// Removes the base if nothing is in it.
+    /// Removes the base if it is empty.
     pub(crate) fn remove_base(&self) {
         let _making = self.making.lock().expect("nobody panics while removing a group");
         remove_base(&self.base);
     }
 }
 
-/// What is called a base: the cell and its data folder have one of their own.
+/// Returns the name of a base, which is unique per cell and data folder.
 fn base_name(cell_id: &CellId, data: &Path) -> String {
     format!("muster-{cell_id}-{:016x}", fnv(&data.display().to_string()))
 }
 
-/// The controllers that rule the groups in a group. None do in one that isn't there.
+/// Returns the controllers that are enabled for the children of a group. Empty if the group does not exist.
 fn switched_on(group: &Path) -> Vec<&'static str> {
     listed(&group.join("cgroup.subtree_control"))
 }
 
-/// The controllers that a file of a group names.
+/// Returns the controllers that a file of a group lists.
 fn listed(file: &Path) -> Vec<&'static str> {
     let text = fs::read_to_string(file).unwrap_or_default();
     CONTROLLERS.into_iter().filter(|known| text.split_whitespace().any(|name| name == *known)).collect()
 }
 
-/// Has controllers rule the groups in a group, each where it is to be had. The kernel would let some of them where the group has
-/// processes, too, but then no group in it could be limited or take processes.
+/// Enables the available controllers for the children of a group. Nothing happens if the group has processes:
+/// the kernel would accept some controllers, but then no child could be limited or take processes.
 fn switch_on(group: &Path, controllers: &[&str]) {
     if !may_limit(group) {
         return;
     }
     let on = switched_on(group);
     for controller in controllers.iter().filter(|name| !on.contains(name)) {
-        // Refused where there is no such controller, or the group is another's: what came of it is read afterwards.
+        // The write fails if the controller does not exist or the group has another owner. The caller reads
+        // back the result.
         drop(fs::write(group.join("cgroup.subtree_control"), format!("+{controller}")));
     }
 }
 
-/// Makes a group, whose containers may read what is counted in it, whatever this program's umask.
+/// Creates a group that its containers may read, regardless of this program's umask.
 fn make(group: &Path) -> io::Result<()> {
     match fs::create_dir(group) {
         Ok(()) => fs::set_permissions(group, Permissions::from_mode(0o755)),
@@ -195,7 +196,7 @@ fn make(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a group its weight.
+/// Sets the CPU weight of a group.
 pub(crate) fn weigh(group: &Path, cpu_weight: u32) -> io::Result<()> {
     fs::write(group.join("cpu.weight"), weight_of(cpu_weight).to_string())
 }
@@ -205,7 +206,7 @@ pub(crate) fn enter(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
 
-/// Kills all that is in a group; true if nothing is, or there is no such group.
+/// Kills all processes in a group. Returns `true` if the group was already empty or does not exist.
 pub(crate) fn kill(group: &Path) -> io::Result<bool> {
     let Some(populated) = populated(group)? else { return Ok(true) };
     if populated {
@@ -214,18 +215,18 @@ pub(crate) fn kill(group: &Path) -> io::Result<bool> {
     Ok(!populated)
 }
 
-/// Whether something runs in a group; none if there is no such group.
+/// Returns `true` if a group has processes. `None` if the group does not exist.
 fn populated(group: &Path) -> io::Result<Option<bool>> {
     match fs::read_to_string(group.join("cgroup.events")) {
         Ok(events) => Ok(Some(events.lines().any(|line| line == "populated 1"))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        // It was removed while its file was open.
+        // The group was removed while its file was open.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Removes the group of a container of which nothing runs, and those that processes of it made below.
+/// Removes the group of a container without processes, and the groups that the container created below it.
 pub(crate) fn remove(group: &Path) -> io::Result<()> {
     let pauses = ExponentialBuilder::new()
         .with_min_delay(REMOVAL_PAUSE)
@@ -235,8 +236,8 @@ pub(crate) fn remove(group: &Path) -> io::Result<()> {
     (|| remove_once(group)).retry(pauses).when(|error| error.kind() == ErrorKind::ResourceBusy).call()
 }
 
-/// Removes the groups in a base that belong to none of these containers, with what runs there: who made them could not remove
-/// them, or was killed before.
+/// Removes the groups in a base that belong to none of the `known` containers, and kills their processes.
+/// Such groups remain after an executor was killed or failed to remove them.
 fn remove_strays(base: &Path, known: &BTreeSet<String>) {
     let groups = groups_in(base).unwrap_or_else(|error| {
         tracing::warn!(base = %base.display(), %error, "cannot see which control groups are there");
@@ -253,13 +254,13 @@ fn remove_strays(base: &Path, known: &BTreeSet<String>) {
     remove_base(base);
 }
 
-/// Removes a base if nothing is in it.
+/// Removes a base if it is empty.
 fn remove_base(base: &Path) {
-    // It stays as long as there is a container in it.
+    // The removal fails while the base contains a container's group.
     drop(fs::remove_dir(base));
 }
 
-/// The groups right below one; none if that isn't there.
+/// Returns the direct children of a group. Empty if the group does not exist.
 fn groups_in(group: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(group) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
@@ -282,17 +283,18 @@ fn remove_once(group: &Path) -> io::Result<()> {
     })
 }
 
-/// The weight of a definition, of which 0 is the usual one and the largest.
+/// Returns the effective weight of a definition: 0 and values above the maximum stand for the maximum.
 const fn share(cpu_weight: u32) -> u32 {
     if cpu_weight == 0 || cpu_weight > CPU_WEIGHT { CPU_WEIGHT } else { cpu_weight }
 }
 
-/// What a group weighs for the weight of a definition.
+/// Converts the weight of a definition to a group's `cpu.weight`.
 fn weight_of(cpu_weight: u32) -> u32 {
     (share(cpu_weight) * USUAL_WEIGHT).div_ceil(CPU_WEIGHT).max(1)
 }
 
-/// By how much the nice value is raised for the weight of a definition: each step is a fifth less of the processor.
+/// Converts the weight of a definition to an increment of the nice value. Each step reduces the processor
+/// share by a fifth.
 pub(crate) fn nice_of(cpu_weight: u32) -> i32 {
     let steps = (f64::from(CPU_WEIGHT) / f64::from(share(cpu_weight))).ln() / NICE_STEP.ln();
     (1..=LAST_NICE).rev().find(|nice| steps >= f64::from(*nice) - 0.5).unwrap_or(0)
@@ -302,7 +304,7 @@ pub(crate) fn nice_of(cpu_weight: u32) -> i32 {
 mod tests {
     use super::*;
 
-    /// A folder that looks like a group.
+    /// Creates a folder that imitates a group.
     fn group(path: &Path, controllers: &str) {
         fs::create_dir_all(path).unwrap();
         for (name, text) in [

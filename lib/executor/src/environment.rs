@@ -1,5 +1,5 @@
-//! The environment of the programs in a container. Nothing of the rep's own gets in, apart from what says where
-//! programs are and how people write and count time here.
+//! Environment of the programs in a container. The only variables taken from the rep are `PATH`, the locale
+//! and the time zone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,18 +11,19 @@ use schemas::container::WorkKey;
 
 use crate::folder::{MARKER, Spec};
 
-/// Where programs are looked for if the rep has no `PATH` either.
+/// Search path for programs if the rep has no `PATH` either.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// One entry of `CF_INSTANCE_PORTS`.
+/// Entry of `CF_INSTANCE_PORTS`.
 #[derive(Serialize)]
 struct CfPort {
     external: u16,
     internal: u16,
 }
 
-/// The environment of one program. What a definition says wins over what an image says, that over what the cell inherits; what the cell knows wins
-/// over both, since a plain process must listen on the port of the host that it got.
+/// Returns the environment of one program. Variables of the definition take precedence over those of the
+/// image, and these over those inherited from the cell. Variables that the cell sets take precedence over
+/// all, since a plain process must listen on the host port that it was assigned.
 pub(crate) fn of(
     spec: &Spec,
     work: &Path,
@@ -43,7 +44,7 @@ pub(crate) fn of(
             .map(|(name, value)| (name.to_owned(), value.to_owned())),
     );
     for Variable { name, value } in spec.recipe.environment_variables.iter().chain(own) {
-        // What is sealed was opened before anything runs.
+        // Secret values were decrypted before the container started.
         all.extend(value.plain().map(|value| (name.to_string(), value.to_owned())));
     }
     let mut set = |name: &str, value: String| {
@@ -69,7 +70,7 @@ pub(crate) fn of(
     all
 }
 
-/// Where the container is reached.
+/// Sets the variables with the container's address and ports.
 fn set_network(spec: &Spec, set: &mut impl FnMut(&str, String)) {
     let address = &spec.net.address;
     set("CF_INSTANCE_IP", address.to_string());

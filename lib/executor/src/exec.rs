@@ -1,31 +1,32 @@
-//! One more program in a container (docs/model.md, "Running a program in a container").
+//! Protocol for additional programs in a container (docs/model.md, "Running a program in a container").
 //!
 //! ```text
-//!   executor ── what to run ──▶ shim ──▶ program, as those of the action are
+//!   executor ── request ──────▶ shim ──▶ program, started like those of the action
 //!      ▲  ▲                      │          ▲
-//!      │  └── how it ended ──────┘          │
+//!      │  └── ExecEnd ───────────┘          │
 //!      └── pipes, or a terminal ────────────┘
 //! ```
 //!
-//! The shim listens on a socket in the folder of its container. Who asked gets the ends of the program's streams and reads and
-//! writes by itself: of that nothing passes through the shim, or its log. When the connection ends the program does.
+//! The shim listens on a socket in the container's folder. It passes the client's ends of the program's
+//! streams to the client, so input and output go through neither the shim nor its log. The program ends when
+//! the connection ends.
 
 use schemas::exec::ExecEnd;
 use serde::{Deserialize, Serialize};
 
-/// The name of the socket in the folder of a container.
+/// Name of the socket in a container's folder.
 pub(crate) const SOCKET: &str = "shim";
-/// Programs that may run so in one container at a time.
+/// Maximum number of additional programs that run in one container at a time.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// What a shim says when it is asked to run a program.
+/// Reply of a shim to a request to run a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
-    /// It runs. With this come its streams: of a terminal that, else its standard input, output and error.
+    /// The program runs. Its streams are attached: the terminal, or else standard input, output and error.
     Began,
-    /// It doesn't, for this reason.
+    /// The program was not started, for this reason.
     Refused(String),
-    /// It ended.
+    /// The program ended.
     Ended(ExecEnd),
 }

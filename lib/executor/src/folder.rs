@@ -1,16 +1,17 @@
-//! The folder of one container: what the executor and the shim tell each other, and what outlives both.
+//! Folder of one container: the files through which the executor and the shim communicate, and which outlive
+//! both.
 //!
 //! | the file | who writes it | holds |
 //! |---|---|---|
-//! | `spec.json` | executor | what to run, on which ports; a folder without it is half-written |
-//! | `state.json` | shim; the executor if the shim died | how far it came |
-//! | `monitor.json` | shim | what its monitor found out |
+//! | `spec.json` | executor | recipe and ports; a folder without it is half-written |
+//! | `state.json` | shim; the executor if the shim died | lifecycle state |
+//! | `monitor.json` | shim | health reported by the monitor |
 //! | `orders`, `events` | | the named pipes between the two |
-//! | `rep` | executor | the socket by which the shim has something be fetched and sent; only where that is asked for |
-//! | `shim` | shim | the socket by which it is asked to run one more program |
+//! | `rep` | executor | the socket for the shim's requests to download and upload, if the recipe has any |
+//! | `shim` | shim | the socket for requests to run an additional program |
 //! | `log/` | shim | output, in files named after the offset of their first byte |
 //! | `work/` | the container | its work directory |
-//! | `shim.err` | shim | what the shim itself has to complain about |
+//! | `shim.err` | shim | errors of the shim itself |
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -28,76 +29,75 @@ use schemas::names::CellId;
 
 use crate::isolation::Plan;
 
-/// The name of the variable by which every process of a container is known: its value is the instance guid.
+/// Environment variable that identifies every process of a container. Its value is the instance guid.
 pub(crate) const MARKER: &str = "MUSTER_INSTANCE_GUID";
-/// Largest file of its own that an executor reads back, in bytes: far above any spec or result.
+/// Maximum size of a file of its own that an executor reads back, in bytes. It is far above any spec or
+/// result.
 const FILE_BYTES: u64 = 8 * 1024 * 1024;
-/// How much of the end of `shim.err` is read, in bytes.
+/// Number of bytes read from the end of `shim.err`.
 const COMPLAINT_BYTES: usize = 512;
 
-/// What a shim needs to know.
+/// Input of a shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
-    /// What to run.
     pub(crate) recipe: Recipe,
-    /// The cell that it runs on.
     pub(crate) cell_id: CellId,
-    /// Where it is reached.
+    /// Address and ports of the container.
     pub(crate) net: NetInfo,
-    /// Which start of the host this was written in; none: unknown.
+    /// Boot id of the host when this was written. `None` if unknown.
     pub(crate) boot: Option<String>,
-    /// The control group that it runs in; none: none could be made.
+    /// Control group of the container. `None` if none could be created.
     pub(crate) cgroup: Option<PathBuf>,
-    /// How it is kept apart; none: it isn't.
+    /// Isolation of the container. `None` if it is not isolated.
     pub(crate) plan: Option<Plan>,
-    /// By how much its processes are nicer than the rep.
+    /// Increment of the nice value over the rep's.
     pub(crate) nice: i32,
     /// Size of one log file, in bytes.
     pub(crate) log_bytes: u64,
-    /// Time between probes of the monitor before the first success.
+    /// Interval between probes of the monitor before the first success.
     pub(crate) unhealthy_monitoring_interval: Duration,
-    /// Time between probes of the monitor afterwards.
+    /// Interval between probes of the monitor after the first success.
     pub(crate) healthy_monitoring_interval: Duration,
 }
 
-/// How far a container came, as its folder has it.
+/// State of a container, as stored in its folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// The shim is up; setup, action and monitor are starting.
+    /// The shim is up. Setup, action and monitor are starting.
     Created,
     /// The action runs and, if there is a monitor, it is healthy.
     Running,
-    /// Nothing of it runs.
+    /// No process of the container runs.
     Completed(RunResult),
 }
 
-/// The folder of one container.
+/// Folder of one container.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// The folder at `path`, which need not exist.
+    /// Returns the folder at `path`, which need not exist.
     pub(crate) const fn new(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The work directory of the container.
+    /// Returns the container's work directory.
     pub(crate) fn work(&self) -> PathBuf {
         self.0.join("work")
     }
 
-    /// The folder of the log files.
+    /// Returns the folder of the log files.
     pub(crate) fn log(&self) -> PathBuf {
         self.0.join("log")
     }
 
-    /// Makes the folder with its pipes. Only its owner may look inside: the spec holds the environment.
+    /// Creates the folder with its pipes. Only its owner may read it, since the spec contains the
+    /// environment.
     pub(crate) fn make(&self) -> io::Result<()> {
         for path in [self.0.clone(), self.work(), self.log()] {
             DirBuilder::new().mode(0o700).create(path)?;
@@ -108,18 +108,18 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the spec. From here on the folder is a container.
+    /// Writes the spec. From then on the folder is a container.
     pub(crate) fn write_spec(&self, spec: &Spec) -> io::Result<()> {
         self.replace("spec.json", &serde_json::to_vec(spec)?, false)
     }
 
-    /// What to run.
     pub(crate) fn spec(&self) -> io::Result<Spec> {
         Ok(serde_json::from_slice(&read(&self.0.join("spec.json"))?)?)
     }
 
-    /// Writes how far the container came. A task's end is synced to the disk, for nobody can find out again what it
-    /// was; all else is told well enough by the fact that nothing runs after the host came back.
+    /// Writes the state of the container. A successful result is synced to the disk, since it could not be
+    /// determined again. The other states need no sync: after a reboot of the host none of its containers
+    /// runs.
     pub(crate) fn write_status(&self, status: &Status) -> io::Result<()> {
         let sync = match status {
             Status::Created | Status::Running => false,
@@ -129,7 +129,7 @@ impl Folder {
         self.replace("state.json", &serde_json::to_vec(status)?, sync)
     }
 
-    /// How far the container came; none if no shim ever came up.
+    /// Reads the state of the container. `None` if its shim never started.
     pub(crate) fn status(&self) -> io::Result<Option<Status>> {
         match read(&self.0.join("state.json")) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -138,12 +138,12 @@ impl Folder {
         }
     }
 
-    /// Writes what the monitor found out.
+    /// Writes the health that the monitor reported.
     pub(crate) fn write_health(&self, health: &MonitorHealth) -> io::Result<()> {
         self.replace("monitor.json", &serde_json::to_vec(health)?, false)
     }
 
-    /// What the monitor found out; none if it was never probed.
+    /// Reads the health that the monitor reported. `None` if the monitor never probed.
     pub(crate) fn health(&self) -> io::Result<Option<MonitorHealth>> {
         match read(&self.0.join("monitor.json")) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -152,29 +152,29 @@ impl Folder {
         }
     }
 
-    /// The pipe on which the shim gives hints, as their reader.
+    /// Opens the read end of the pipe on which the shim signals events.
     pub(crate) fn events_to_read(&self) -> io::Result<OwnedFd> {
         self.pipe("events", OFlags::RDONLY)
     }
 
-    /// The same as their writer; fails if nobody reads.
+    /// Opens the write end of that pipe. Fails if no process reads it.
     pub(crate) fn events_to_write(&self) -> io::Result<OwnedFd> {
         self.pipe("events", OFlags::WRONLY)
     }
 
-    /// The pipe on which the shim takes orders. It is opened for both directions, so that it does not end when a rep
-    /// does.
+    /// Opens the pipe on which the shim receives orders. It is opened for reading and writing, so that it
+    /// does not reach its end when a rep exits.
     pub(crate) fn orders_to_read(&self) -> io::Result<OwnedFd> {
         self.pipe("orders", OFlags::RDWR)
     }
 
-    /// Tells the shim that the spec is written.
+    /// Notifies the shim that the spec is written.
     pub(crate) fn order_start(&self) -> io::Result<()> {
         File::from(self.pipe("orders", OFlags::WRONLY)?).write_all(b"g")
     }
 
-    /// Asks the shim to stop its container. A shim that is gone has nothing to stop, and a pipe that is full holds the
-    /// order many times: both are fine.
+    /// Orders the shim to stop its container. It is not an error if the shim is gone, or if the pipe is full
+    /// because it holds many stop orders already.
     pub(crate) fn order_stop(&self) -> io::Result<()> {
         let result = self.pipe("orders", OFlags::WRONLY).and_then(|pipe| File::from(pipe).write_all(b"s"));
         match result {
@@ -185,12 +185,12 @@ impl Folder {
         }
     }
 
-    /// Where the shim writes what it has to complain about.
+    /// Opens the file to which the shim writes its own errors.
     pub(crate) fn complaints(&self) -> io::Result<File> {
         OpenOptions::new().append(true).create(true).mode(0o600).open(self.0.join("shim.err"))
     }
 
-    /// The last thing that the shim complained about; empty if nothing.
+    /// Returns the last error that the shim wrote. Empty if there is none.
     pub(crate) fn last_complaint(&self) -> String {
         let bytes = read(&self.0.join("shim.err")).unwrap_or_default();
         let tail = &bytes[bytes.len().saturating_sub(COMPLAINT_BYTES)..];
@@ -203,7 +203,7 @@ impl Folder {
         Ok(rustix::fs::open(self.0.join(name), flags, Mode::empty())?)
     }
 
-    /// Replaces a file whole or not at all.
+    /// Replaces a file atomically.
     fn replace(&self, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
         let (new, path) = (self.0.join(format!("{name}.new")), self.0.join(name));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -219,7 +219,7 @@ impl Folder {
     }
 }
 
-/// A whole file of ours.
+/// Reads a file written by an executor or shim.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
     File::open(path)?.take(FILE_BYTES).read_to_end(&mut bytes)?;

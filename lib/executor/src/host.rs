@@ -1,6 +1,6 @@
-//! What this host says of itself.
+//! Information about this host.
 
-/// Names the time since the host was started; none: it doesn't say.
+/// Returns the boot id of the host, which changes with every boot. `None` if it cannot be read.
 pub(crate) fn boot() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(name.trim().to_owned())

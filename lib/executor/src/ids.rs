@@ -1,8 +1,9 @@
-//! Ranges of ids of the host, one for the users of each container.
+//! Ranges of host user ids, one for the users of each container.
 //!
-//! Two containers with the same ids are the same user of the host: they may share a port by `SO_REUSEPORT`, and use up each
-//! other's pipes and descriptors in flight. So each has a range of its own. [`Ranges`] is the allocator alone; [`Ids`] keeps the
-//! ranges of different data folders of a host apart, by a file for each range that is taken.
+//! Containers with the same ids would be the same user of the host. They could share a port by
+//! `SO_REUSEPORT`, and use up each other's quota of pipes and of descriptors in flight. Each container
+//! therefore has a range of its own. [`Ranges`] is the allocator. [`Ids`] also separates the ranges of
+//! different data folders of a host, by a file for each allocated range.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -14,18 +15,19 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Ids in a range.
+/// Number of ids in a range.
 pub const IDS: u32 = 65_536;
-/// First id of the first range, unless there is a reason for another: systemd and the tools for subordinate ids give these to nobody.
+/// Default first id of the first range. Neither systemd nor the tools for subordinate ids assign ids from
+/// here on.
 pub const FIRST_ID: u32 = 2_000_000_000;
-/// The id behind the last one: beyond it programs take ids for negative numbers.
+/// Exclusive upper bound of the ids. Some programs take larger ids for negative numbers.
 const END: u32 = i32::MAX.unsigned_abs();
-/// Where the ranges that are taken on this host are recorded.
+/// Folder in which the allocated ranges of this host are recorded.
 const HOST: &str = "/run/muster/ids";
-/// The file in that folder that is locked while a range is taken.
+/// File in that folder that is locked while a range is allocated or released.
 const LOCK: &str = "lock";
 
-/// The ranges from a first id on, each known by its own first id.
+/// Allocator of ranges. A range is identified by its first id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ranges {
     first: u32,
@@ -37,7 +39,7 @@ impl Ranges {
         Self { first, taken: BTreeSet::new() }
     }
 
-    /// Takes the lowest range that is free here and that `may` lets be taken. `None` if there is none.
+    /// Allocates the lowest free range that `may` accepts. `None` if there is none.
     pub(crate) fn take(&mut self, may: impl FnMut(&u32) -> bool) -> Option<u32> {
         let all = (self.first..END.saturating_sub(IDS - 1)).step_by(IDS as usize);
         let range = all.filter(|range| !self.taken.contains(range)).find(may)?;
@@ -45,27 +47,27 @@ impl Ranges {
         Some(range)
     }
 
-    /// Takes a range that a container has already.
+    /// Marks the range of an existing container as allocated.
     pub(crate) fn adopt(&mut self, range: u32) {
         self.taken.insert(range);
     }
 
-    /// Gives a range back.
+    /// Releases a range.
     pub(crate) fn release(&mut self, range: u32) {
         self.taken.remove(&range);
     }
 }
 
-/// The ranges of one data folder.
+/// Ranges of one data folder.
 #[derive(Debug)]
 pub(crate) struct Ids {
     ranges: Mutex<Ranges>,
-    /// Where those of the host are recorded; `None` if they can't be.
+    /// Record of the host's ranges. `None` if they cannot be recorded.
     host: Option<Host>,
 }
 
 impl Ids {
-    /// Opens the record of the host, without what this data folder had before.
+    /// Opens the host's record and removes the entries that this data folder had before.
     pub(crate) fn open(first: u32, data: &Path) -> Self {
         let host = Host::open(Path::new(HOST), data);
         if let Err(error) = &host {
@@ -76,7 +78,7 @@ impl Ids {
         Self { ranges: Mutex::new(Ranges::new(first)), host: host.ok() }
     }
 
-    /// Takes a range that no other container of the host has.
+    /// Allocates a range that no other container of the host has.
     pub(crate) fn take(&self) -> io::Result<u32> {
         let mut failed = None;
         let taken = self.ranges().take(|range| {
@@ -95,7 +97,7 @@ impl Ids {
         }
     }
 
-    /// Takes the range of a container that an earlier executor started.
+    /// Allocates the range of a container that an earlier executor started.
     pub(crate) fn adopt(&self, range: u32) {
         self.ranges().adopt(range);
         match self.host.as_ref().map(|host| host.claim(range)) {
@@ -110,7 +112,7 @@ impl Ids {
         }
     }
 
-    /// Gives back the range of a container that is gone.
+    /// Releases the range of a deleted container.
     pub(crate) fn release(&self, range: u32) {
         let mut ranges = self.ranges();
         if let Some(Err(error)) = self.host.as_ref().map(|host| host.release(range)) {
@@ -124,7 +126,8 @@ impl Ids {
     }
 }
 
-/// The record of a host: a file for each range, which names the data folder that has it. One whose folder is gone is free.
+/// Record of a host: a file for each range, with the path of the data folder that owns it. A range is free if
+/// that folder no longer exists.
 #[derive(Debug)]
 struct Host {
     folder: PathBuf,
@@ -145,7 +148,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Records that the data folder has a range. `false` if another one has it.
+    /// Records that the data folder owns a range. Returns `false` if another data folder owns it.
     fn claim(&self, range: u32) -> io::Result<bool> {
         let _lock = self.lock()?;
         let path = self.folder.join(range.to_string());
@@ -175,7 +178,7 @@ impl Host {
         }
     }
 
-    /// Held until it is dropped, against other programs.
+    /// Locks the record against other programs until the file is dropped.
     fn lock(&self) -> io::Result<File> {
         let file = File::options().create(true).truncate(false).write(true).open(self.folder.join(LOCK))?;
         flock(&file, FlockOperation::LockExclusive)?;
@@ -220,11 +223,11 @@ mod tests {
         assert_eq!(first.take().unwrap(), FIRST_ID + 2 * IDS);
         first.release(FIRST_ID + 2 * IDS);
         assert_eq!(second.take().unwrap(), FIRST_ID + 2 * IDS);
-        // A restarted executor has again what its containers have.
+        // A restarted executor adopts the ranges of its containers.
         let first = open(&one);
         first.adopt(FIRST_ID);
         assert_eq!(first.take().unwrap(), FIRST_ID + 3 * IDS);
-        // What a data folder had that is gone is free.
+        // The ranges of a deleted data folder are free.
         fs::remove_dir(&other).unwrap();
         assert_eq!(first.take().unwrap(), FIRST_ID + IDS);
     }

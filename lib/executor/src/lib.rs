@@ -1,4 +1,4 @@
-//! Containers: real processes with their shim.
+//! Containers: real processes, each supervised by a shim.
 //!
 //! ```text
 //!   rep ── run, stop, delete ──▶ Executor ── spec.json, orders ──▶ shim ── fork ──▶ setup, action, monitor
@@ -6,22 +6,22 @@
 //!    └── list, events, logs ────────┘  └── state.json, events ◀──────┘
 //! ```
 //!
-//! A container is a folder and a **shim**: a small program in a session of its own that runs the recipe and writes
-//! down what became of it. The shim needs nobody: a rep may die and another may open the same data folder, and finds
-//! what ran, what ended meanwhile and how. Two named pipes in the folder join the two: on `orders` a byte asks the
-//! shim to stop, on `events` a byte says that `state.json` is worth reading, and the end of `events` says that the
-//! shim is gone.
+//! A container is a folder and a **shim**: a small program in a session of its own that runs the recipe and
+//! records the result. The shim does not depend on the rep. If the rep dies, another one opens the same data
+//! folder and finds which containers run, and which ended and how. Two named pipes in the folder connect the
+//! two. On `orders` a byte asks the shim to stop. On `events` a byte signals that `state.json` changed, and
+//! the end of `events` means that the shim is gone.
 //!
 //! | the file | holds |
 //! |---|---|
 //! | [`process`] | the executor: real containers, their ports, their logs |
-//! | `isolation` | what keeps them apart from the host and from each other |
-//! | `ids` | which ids of the host their users have |
-//! | `image` | file systems for them, from OCI images |
+//! | `isolation` | isolation from the host and from other containers |
+//! | `ids` | host ids of the containers' users |
+//! | `image` | file systems from OCI images |
 //! | `trash` | folders that are being removed |
-//! | `transfer`, `archive` | what is fetched and sent for them, and how it is unpacked |
-//! | `exec` | one more program in a container |
-//! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
+//! | `transfer`, `archive` | downloads and uploads for containers, and unpacking |
+//! | `exec` | additional programs in a container |
+//! | [`shim`] | inside of a container: the action tree, the monitor, the end of the process tree |
 
 mod archive;
 mod cgroup;

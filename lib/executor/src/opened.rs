@@ -1,6 +1,7 @@
-//! Secrets on their way into a container. On the disk is what is sealed: the executor opens it and gives the texts to the
-//! shim as variables of its environment, and the shim, which keeps them in memory for as long as the container lives, puts them
-//! where they belong. They are where they end anyway, in the environment of a process of the same user.
+//! Transfer of secrets into a container. The disk holds sealed secrets only. The executor decrypts them and
+//! passes the plain texts to the shim as environment variables. The shim keeps them in memory while the
+//! container lives, and sets them in the recipe. This exposes no more than the final place of the secrets,
+//! which is the environment of a process of the same user.
 
 use std::env;
 use std::io;
@@ -10,10 +11,12 @@ use schemas::container::Recipe;
 use schemas::secret::{Owner, Place, Purpose, variables, variables_mut};
 use secrets::Keys;
 
-/// What the variables of a shim are called that hold the texts, with their number in the order of the recipe behind it.
+/// Name prefix of the shim's variables for secrets. It is followed by the secret's number in the order of the
+/// recipe.
 const NAME: &str = "MUSTER_OPENED_";
 
-/// The texts of what is sealed in a recipe, as variables for its shim. The error says which secret, and why.
+/// Returns the plain texts of a recipe's sealed secrets as variables for its shim. An error names the secret
+/// and the reason.
 pub(crate) fn for_shim(recipe: &Recipe, keys: &Keys) -> io::Result<Vec<(String, String)>> {
     let place = |name: &str| Place {
         domain: recipe.domain.clone(),
@@ -30,7 +33,7 @@ pub(crate) fn for_shim(recipe: &Recipe, keys: &Keys) -> io::Result<Vec<(String, 
     sealed.enumerate().map(open).collect()
 }
 
-/// Puts the texts that the executor gave to this shim where they belong.
+/// Replaces the sealed secrets of a recipe by the plain texts in this shim's environment.
 pub(crate) fn in_shim(recipe: &mut Recipe) -> io::Result<()> {
     let sealed = variables_mut(recipe).into_iter().filter(|one| one.value.plain().is_none());
     for (at, Variable { name, value }) in sealed.enumerate() {

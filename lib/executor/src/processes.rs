@@ -1,5 +1,5 @@
-//! The processes of this host, as `/proc` has them. A process is its pid and the moment it started: a pid alone may
-//! be somebody else's by the time it is used.
+//! Processes of this host, from `/proc`. A process is identified by its pid and start time, since the kernel
+//! reuses pids.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,18 +10,19 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open, pid
 
 use crate::process::fnv;
 
-/// Bytes that are read of an environment: Linux lets a program start with 6 MiB of arguments and environment.
+/// Maximum number of bytes read of an environment. Linux lets a program start with 6 MiB of arguments and
+/// environment.
 const ENVIRONMENT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// One process, and no later one with the same pid.
+/// Identity of one process, distinct from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pid: i32,
-    /// Clock ticks between the boot of the host and its start.
+    /// Start time, in clock ticks since the boot of the host.
     start: u64,
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     ended: bool,
     parent: i32,
@@ -31,10 +32,10 @@ struct Stat {
 }
 
 impl Process {
-    /// Sends it a signal; nothing happens if it is gone.
+    /// Sends a signal to the process. Does nothing if it is gone.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
-        // The descriptor stays with one process; the check after opening it says that it is the one that was meant.
+        // The descriptor refers to one process only. The check after opening it ensures that it is this one.
         let sent = pidfd_open(pid, PidfdFlags::empty())
             .and_then(|descriptor| if self.alive() { pidfd_send_signal(descriptor, signal) } else { Ok(()) });
         match sent {
@@ -43,37 +44,36 @@ impl Process {
         }
     }
 
-    /// Its process id.
     pub(crate) const fn pid(self) -> i32 {
         self.pid
     }
 
-    /// Whether it still runs. A zombie doesn't.
+    /// Returns `true` if the process is running. A zombie is not.
     pub(crate) fn alive(self) -> bool {
         stat(self.pid).is_some_and(|stat| !stat.ended && stat.start == self.start)
     }
 }
 
-/// Every living process below the one with this pid.
+/// Returns all living descendants of a process.
 pub(crate) fn descendants(root: i32) -> Vec<Process> {
     below(&[root], &table_without_children_files())
 }
 
-/// Marks this program and all that it starts from now on. The mark is a limit of the process that Linux keeps and hands
-/// down, and has not enforced since version 2.4 (`RLIMIT_LOCKS`): neither `setsid`, nor an empty environment, nor the
-/// death of the parent takes it from anybody.
+/// Marks this program and all processes that it starts later. The mark is a process limit that Linux inherits
+/// but has not enforced since version 2.4 (`RLIMIT_LOCKS`). It survives `setsid`, an empty environment, and
+/// the death of the parent.
 pub(crate) fn mark_self(value: &str) -> io::Result<()> {
     let mark = Some(mark_of(value));
     Ok(setrlimit(Resource::Locks, Rlimit { current: mark, maximum: mark })?)
 }
 
-/// The limit that stands for `value`: no sensible number, and not unlimited either.
+/// Returns the limit that represents `value`. It is neither a plausible limit nor unlimited.
 fn mark_of(value: &str) -> u64 {
     fnv(value) >> 2 | 1 << 61
 }
 
-/// Every living process that carries the mark of `value`, as a limit or as `name=value` in its environment, and all
-/// below them.
+/// Returns all living processes with the mark of `value`, as a limit or as `name=value` in their environment,
+/// and all their descendants.
 pub(crate) fn marked(name: &str, value: &str) -> Vec<Process> {
     let (variable, limit) = (format!("{name}={value}"), mark_of(value).to_string());
     let marked: Vec<i32> =
@@ -96,8 +96,8 @@ fn has_limit(pid: i32, wanted: &str) -> bool {
     locks.and_then(|values| values.split_whitespace().next()) == Some(wanted)
 }
 
-/// A process that leads a group or a session, all below it, and those of its group or session that lost it as their parent,
-/// which are sought below `root`.
+/// Returns a process that leads a group or session, its descendants, and the members of its group or session
+/// below `root`. The members include processes whose parent has exited.
 pub(crate) fn members(root: i32, leader: i32) -> BTreeSet<Process> {
     let group = descendants(root)
         .into_iter()
@@ -105,7 +105,7 @@ pub(crate) fn members(root: i32, leader: i32) -> BTreeSet<Process> {
     descendants(leader).into_iter().chain(living(leader)).chain(group).collect()
 }
 
-/// The living processes below `root` that are in the group or session of a leader that has ended.
+/// Returns the living processes below `root` in the group or session of a leader that has ended.
 pub(crate) fn left_by(root: i32, leader: i32) -> Vec<Process> {
     let is_of = |process: &Process| {
         stat(process.pid).is_some_and(|stat| [stat.group, stat.session].contains(&leader))
@@ -113,12 +113,13 @@ pub(crate) fn left_by(root: i32, leader: i32) -> Vec<Process> {
     descendants(root).into_iter().filter(is_of).collect()
 }
 
-/// The process with this pid, if it runs.
+/// Returns the process with this pid, if it is running.
 fn living(pid: i32) -> Option<Process> {
     stat(pid).filter(|stat| !stat.ended).map(|stat| Process { pid, start: stat.start })
 }
 
-/// All living processes below any of `roots`. A zombie is looked below, too: its threads may still have children.
+/// Returns all living descendants of `roots`. Zombies are searched too, since their threads may still have
+/// children.
 fn below(roots: &[i32], table: &Option<Vec<(i32, i32)>>) -> Vec<Process> {
     let mut seen: BTreeSet<i32> = roots.iter().copied().collect();
     let mut open = roots.to_vec();
@@ -138,7 +139,7 @@ fn below(roots: &[i32], table: &Option<Vec<(i32, i32)>>) -> Vec<Process> {
     found
 }
 
-/// The children of a process, of each of its threads.
+/// Returns the children of all threads of a process.
 fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return vec![] };
     let files = threads.flatten().map(|thread| thread.path().join("children"));
@@ -148,7 +149,7 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Every (pid, parent) of the host, if this kernel has no `children` files.
+/// Returns the (pid, parent) pairs of the host if this kernel has no `children` files, and else `None`.
 fn table_without_children_files() -> Option<Vec<(i32, i32)>> {
     let pid = std::process::id();
     (!fs::exists(format!("/proc/{pid}/task/{pid}/children")).unwrap_or(false)).then(table)
@@ -158,15 +159,16 @@ fn table() -> Vec<(i32, i32)> {
     pids().filter_map(|pid| stat(pid).map(|stat| (pid, stat.parent))).collect()
 }
 
-/// Every pid of the host.
+/// Returns all pids of the host.
 fn pids() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
 }
 
-/// What the kernel says of a process; none if there is no such process.
+/// Reads the state of a process. `None` if there is no such process.
 fn stat(pid: i32) -> Option<Stat> {
-    // The name stands in parentheses and may hold anything, parentheses too: what counts comes after the last one.
+    // The name is in parentheses and may contain any character, including parentheses. The fields follow the
+    // last one.
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
 
-    /// A shell with a child, which says when it has it.
+    /// Starts a shell with a child, and waits until the child exists.
     fn family(marker: &str) -> Child {
         let mut child = Command::new("sh")
             .args(["-c", "sleep 60 & echo ready; wait"])

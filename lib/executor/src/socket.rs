@@ -1,4 +1,4 @@
-//! Messages between a shim and its executor, each a line of JSON with files or without.
+//! Messages between a shim and its executor: lines of JSON, optionally with open files.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,12 +19,12 @@ use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// Longest message, in bytes: what is to be run, with every byte of it escaped, is shorter.
+/// Maximum length of a message in bytes. The largest request, with every byte escaped, is shorter.
 const MESSAGE_BYTES: usize = 64 * 1024;
-/// Most files that come with a message.
+/// Maximum number of files in a message.
 const FILES: usize = 3;
 
-/// Opens a socket of a container's folder to whoever reaches that folder.
+/// Opens a socket in a container's folder. Every process that reaches the folder may connect.
 pub(crate) fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
     let (_folder, path) = place(folder, name)?;
     match fs::remove_file(&path) {
@@ -33,19 +33,19 @@ pub(crate) fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
     }
     let listener = UnixListener::bind(&path)?;
     listener.set_nonblocking(true)?;
-    // Who is root in the container owns the folder, and nobody else comes so far.
+    // Root of the container must be able to connect. Other users cannot reach the folder.
     fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o666))?;
     Ok(listener)
 }
 
-/// Connects to a socket of a container's folder.
+/// Connects to a socket in a container's folder.
 pub(crate) async fn connect(folder: &Path, name: &str) -> io::Result<UnixStream> {
     let (_folder, path) = place(folder, name)?;
     UnixStream::connect(path).await
 }
 
-/// Where a socket of a container's folder is, by a path that is short enough for a socket however deep the folder lies: it
-/// leads there for as long as the descriptor is open.
+/// Returns a short path to a socket, since the length of socket paths is limited. The path is valid while the
+/// descriptor is open.
 fn place(folder: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags, Mode::empty())?;
@@ -53,7 +53,7 @@ fn place(folder: &Path, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
     Ok((folder, path.into()))
 }
 
-/// Sends a message, and files with it if there are any.
+/// Sends a message with files.
 pub(crate) async fn send(
     to: &UnixStream,
     message: &impl Serialize,
@@ -73,7 +73,7 @@ pub(crate) async fn send(
     Ok(())
 }
 
-/// Receives a message, and the files that came with it. That the other end is gone is `UnexpectedEof`.
+/// Receives a message with its files. Returns `UnexpectedEof` if the other end was closed.
 pub(crate) async fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Result<(T, Vec<OwnedFd>)> {
     let (mut bytes, mut files) = (vec![], vec![]);
     while !bytes.ends_with(b"\n") {
@@ -91,10 +91,10 @@ pub(crate) async fn receive<T: DeserializeOwned>(from: &UnixStream) -> io::Resul
     Ok((serde_json::from_slice(&bytes)?, files))
 }
 
-/// Waits until the other end is gone.
+/// Waits until the other end is closed.
 pub(crate) async fn gone(other: &UnixStream) {
     loop {
-        // What can't be waited for is gone, too.
+        // A socket that cannot be polled counts as closed.
         if other.readable().await.is_err() {
             return;
         }
@@ -108,19 +108,19 @@ pub(crate) async fn gone(other: &UnixStream) {
     }
 }
 
-/// Sends so many of the bytes as there is room for, and says how many.
+/// Sends as many bytes as possible, and returns their number.
 pub(crate) fn send_piece(to: impl AsFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Error::other("there is no room for so many files"));
     }
-    // A program of the container that ends meanwhile tells so by a signal.
+    // If the receiver ends, return an error instead of a signal.
     let send = || sendmsg(to.as_fd(), &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
     Ok(retry_on_intr(send)?)
 }
 
-/// Receives some bytes, and the files that came with them; says how many bytes.
+/// Receives some bytes and the files that came with them. Returns the number of bytes and the files.
 pub(crate) fn receive_piece(from: impl AsFd, bytes: &mut Vec<u8>) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);

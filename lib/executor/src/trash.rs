@@ -1,7 +1,7 @@
-//! Folders on their way out: moved to `trash/` in one step, then removed.
+//! Folders to be removed. They are moved to `trash/` in one step, and then removed.
 //!
-//! What a container left may take long to remove, or resist. Neither keeps an executor from starting: what an earlier one left
-//! in the trash is removed beside everything else, and what can't be removed is tried again every minute.
+//! Removing the files of a container may take long or fail. Neither delays the start of an executor. The
+//! trash of an earlier executor is removed in the background, and failed removals are retried every minute.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -16,31 +16,31 @@ use rustix::io::Errno;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// The folder, in the data folder.
+/// Folder of the trash, in the data folder.
 const FOLDER: &str = "trash";
-/// Pause between two attempts to remove what could not be removed.
+/// Interval between attempts to remove an entry.
 const RETRY_PAUSE: Duration = Duration::from_secs(60);
 
-/// The trash of a data folder.
+/// Trash of a data folder.
 #[derive(Debug)]
 pub(crate) struct Trash {
     folder: PathBuf,
-    /// Entries that the next attempt removes.
+    /// Entries to be removed by the next attempt.
     waiting: Mutex<Waiting>,
-    /// Woken when something waits.
+    /// Notified when an entry is added.
     added: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Not tried yet.
+    /// Entries that were not tried yet.
     new: BTreeSet<PathBuf>,
-    /// Tried without success.
+    /// Entries whose removal failed.
     resisting: BTreeSet<PathBuf>,
 }
 
 impl Trash {
-    /// Makes the folder if there is none, and lists what an earlier executor left in it.
+    /// Creates the folder if necessary, and lists the entries of an earlier executor.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         let folder = data.join(FOLDER);
         DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
@@ -58,7 +58,7 @@ impl Trash {
         Ok(())
     }
 
-    /// Moves a path to the trash and removes it. What can't be removed is tried again later.
+    /// Moves a path to the trash and removes it. A failed removal is retried later.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         if let Some(moved) = self.take(path)? {
             self.discard(&moved);
@@ -66,7 +66,8 @@ impl Trash {
         Ok(())
     }
 
-    /// Moves a path to the trash, from where the caller has to [`discard`](Self::discard) it. `None` if there is nothing.
+    /// Moves a path to the trash without removing it. The caller must [`discard`](Self::discard) it. `None`
+    /// if the path does not exist.
     pub(crate) fn take(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut number = 0_u32;
@@ -76,7 +77,7 @@ impl Trash {
             match rename(path, &to) {
                 Ok(()) => return Ok(Some(to)),
                 Err(Errno::NOENT) => return Ok(None),
-                // An earlier one of that name resists.
+                // The trash still contains an earlier entry of that name.
                 Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => number += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -106,7 +107,7 @@ impl Trash {
         self.waiting().resisting.len() as u64
     }
 
-    /// Removes what waits, and tries again what resists. Blocks.
+    /// Removes the new entries and retries the failed ones. Blocks.
     fn empty(&self) {
         let paths: Vec<PathBuf> = {
             let mut waiting = self.waiting();
@@ -116,7 +117,7 @@ impl Trash {
         paths.iter().for_each(|path| self.discard(path));
     }
 
-    /// Empties the trash for as long as it is polled.
+    /// Empties the trash while it is polled.
     pub(crate) async fn keep_empty(self: Arc<Self>) {
         loop {
             let trash = Arc::clone(&self);
@@ -147,7 +148,7 @@ mod tests {
         };
         trash.remove(&folder("plain")).unwrap();
         trash.remove(&root.path().join("absent")).unwrap();
-        // What lies where a second one of that name has to go doesn't keep it from going.
+        // An existing entry with the same name does not prevent the move.
         let earlier = folder("trash/twice");
         trash.add(&folder("twice")).unwrap();
         trash.empty();

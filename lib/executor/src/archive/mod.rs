@@ -1,8 +1,8 @@
-//! Archives that are unpacked for a container: tar, tar with gzip and zip, told apart by what they begin with.
+//! Unpacks archives for a container: tar, tar with gzip, and zip, recognised by their first bytes.
 //!
-//! Nothing is written but below the folder that an archive is unpacked into, whatever links it holds. Links are made as the
-//! archive has them: what they lead to only programs of the container see, with the rights that these have. Of
-//! permissions those remain that give nobody the rights of somebody else, and devices and pipes are left out.
+//! Nothing is written outside the target folder, whatever links an archive contains. Symbolic links are
+//! created with their target unchanged; only programs of the container follow them, with their own rights.
+//! The setuid, setgid and sticky bits are removed. Devices and pipes are skipped.
 
 mod tape;
 mod zipped;
@@ -17,21 +17,21 @@ use tar::Header;
 
 use crate::image::files::Files;
 
-/// Most entries of an archive.
+/// Maximum number of entries of an archive.
 const ENTRIES: u64 = 1_000_000;
-/// Bytes of the largest archive, unpacked, where no limit of a disk says otherwise: 16 GiB.
+/// Maximum unpacked size of an archive in bytes if no disk limit applies: 16 GiB.
 pub(crate) const UNPACKED_BYTES: u64 = 16 * 1024 * 1024 * 1024;
-/// What an archive of each kind begins with.
+/// First bytes of each kind of archive.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZIP: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
-/// Bytes of the header of an entry of tar.
+/// Size of a tar header in bytes.
 const TAR_HEADER: usize = 512;
-/// The permissions that are given.
+/// Permission bits that are kept. The setuid, setgid and sticky bits are not among them.
 const PERMISSIONS: u32 = 0o777;
-/// What who unpacks needs of a folder until all is in it.
+/// Owner permissions that a folder needs while entries are unpacked into it.
 const OWN_FOLDER: u32 = 0o700;
 
-/// Unpacks an archive of at most so many bytes into a folder.
+/// Unpacks an archive of at most `most_bytes` unpacked bytes into a folder.
 pub(crate) fn unpack(mut archive: File, into: &Files, most_bytes: u64) -> io::Result<()> {
     let mut begin = vec![];
     archive.by_ref().take(TAR_HEADER as u64).read_to_end(&mut begin)?;
@@ -49,7 +49,7 @@ pub(crate) fn unpack(mut archive: File, into: &Files, most_bytes: u64) -> io::Re
     unpacking.finish()
 }
 
-/// Whether this is the first header of an archive of tar, or the end of an empty one.
+/// Returns `true` for the first header of a tar archive, or for the end marker of an empty one.
 fn is_tape(begin: &[u8]) -> bool {
     let Ok(bytes) = <&[u8; TAR_HEADER]>::try_from(begin) else { return false };
     let mut header = Header::new_old();
@@ -60,18 +60,18 @@ fn is_tape(begin: &[u8]) -> bool {
         || said.is_ok_and(|said| header.cksum().is_ok_and(|found| found == said))
 }
 
-/// An archive that is being unpacked.
+/// State of an unpacking.
 struct Unpacking<'a> {
     into: &'a Files,
     most_bytes: u64,
     bytes: u64,
     entries: u64,
-    /// The permissions of folders that whoever unpacks could not go on with: given in the end.
+    /// Final permissions of folders that lack owner access. They are set after all entries are unpacked.
     folders: BTreeMap<PathBuf, u32>,
 }
 
 impl Unpacking<'_> {
-    /// Counts an entry, and says where it goes; none: it is the folder itself.
+    /// Counts an entry. Returns `false` if its path is the target folder itself.
     fn entry(&mut self, path: &Path) -> io::Result<bool> {
         self.entries += 1;
         if self.entries > ENTRIES {
@@ -93,7 +93,7 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    /// Makes a file. `date` is when it was written, in seconds since 1970.
+    /// Creates a file. `date` is its modification time, in seconds since 1970.
     fn file(&mut self, path: &Path, mode: u32, date: Option<i64>, content: &mut dyn Read) -> io::Result<()> {
         let at = self.into.at(path)?;
         let left = self.most_bytes - self.bytes;
@@ -118,7 +118,7 @@ impl Unpacking<'_> {
         self.into.make_name(&self.into.at(path)?, of)
     }
 
-    /// Gives folders their permissions, the deepest first.
+    /// Sets the final permissions of folders, the deepest first.
     fn finish(self) -> io::Result<()> {
         for (path, mode) in self.folders.iter().rev() {
             self.into.permit(&self.into.at(path)?, *mode)?;
@@ -127,7 +127,7 @@ impl Unpacking<'_> {
     }
 }
 
-/// Bytes that are counted as they are read, and end with an error at a limit.
+/// Reader that counts its bytes and fails beyond a limit.
 struct Counted<'a> {
     content: &'a mut dyn Read,
     bytes: u64,
@@ -142,7 +142,7 @@ impl Read for Counted<'_> {
     }
 }
 
-/// An error that says of which entry it is.
+/// Adds the path of the entry to an error.
 fn of_entry(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Archives of tar.
+//! Unpacking of tar archives.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn one(entry: &mut Entry<'_, impl Read>, path: &Path, unpacking: &mut Unpacking<
     } else if kind.is_hard_link() {
         unpacking.name(path, &target(entry)?)
     } else {
-        // A device or a pipe.
+        // Devices and pipes are skipped.
         Ok(())
     }
 }

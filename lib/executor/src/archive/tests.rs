@@ -1,4 +1,4 @@
-//! What archives may do to a folder, and what they may not.
+//! Tests of what an archive can and cannot do to the target folder.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A tar with these entries: a path, what it is, its permissions, and what is in it or where it leads.
+/// Builds a tar archive from entries: path, type, permissions, and content or link target.
 fn tape(entries: &[(&str, EntryType, u32, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(vec![]);
     for (path, kind, mode, content) in entries {
@@ -19,7 +19,7 @@ fn tape(entries: &[(&str, EntryType, u32, &str)]) -> Vec<u8> {
         header.set_mtime(1_000_000_000);
         let is_link = kind.is_symlink() || kind.is_hard_link();
         header.set_size(if is_link { 0 } else { content.len() as u64 });
-        // Written as it is: a builder would refuse what a hostile archive has.
+        // The raw field is written because the builder rejects hostile paths.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         if is_link {
             header.as_old_mut().linkname[..content.len()].copy_from_slice(content.as_bytes());
@@ -101,14 +101,14 @@ fn nothing_leaves_the_folder() {
         "a/../../evil: a/../../evil leads upwards"
     );
     let through_link = [("out", EntryType::Symlink, 0o777, "../.."), ("out/evil", file, 0o644, "x")];
-    // The link is followed as if the folder were all there is.
+    // The link is resolved as if the target folder were the root.
     let (root, done) = unpacked(&tape(&through_link), 1000);
     done.unwrap();
     assert!(root.path().join("into/evil").exists() && !root.path().join("evil").exists());
     let to_host = [("etc", EntryType::Symlink, 0o777, "/etc"), ("etc/evil", file, 0o644, "x")];
     assert!(refused(&tape(&to_host)).starts_with("etc/evil: "));
     assert!(refused(&tape(&[("passwd", EntryType::Link, 0o644, "/etc/passwd")])).starts_with("passwd: "));
-    // A name from the root is one of the folder.
+    // An absolute path is taken relative to the target folder.
     let (root, done) = unpacked(&tape(&[("/abs", file, 0o644, "x")]), 1000);
     done.unwrap();
     assert!(root.path().join("into/abs").exists());

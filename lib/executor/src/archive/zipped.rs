@@ -1,4 +1,4 @@
-//! Archives of zip.
+//! Unpacking of zip archives.
 
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -7,10 +7,10 @@ use zip::ZipArchive;
 
 use super::{Unpacking, of_entry};
 
-/// The permissions of what says nothing of them.
+/// Default permissions of entries without any.
 const FOLDER: u32 = 0o755;
 const FILE: u32 = 0o644;
-/// Bytes of the longest target of a link.
+/// Maximum length of a link target in bytes.
 const TARGET_BYTES: u64 = 4096;
 
 pub(super) fn unpack(archive: impl Read + Seek, unpacking: &mut Unpacking<'_>) -> io::Result<()> {

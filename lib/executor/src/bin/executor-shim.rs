@@ -1,8 +1,8 @@
-//! The shim alone, and a small server for it to run: what the tests of this crate start.
+//! Stand-alone shim, and a small server for it to run, for the tests of this crate.
 //!
-//! `executor-shim shim DIR` runs the container of a folder; `executor-shim serve` answers `hello from INDEX` to every
-//! connection on `PORT`; `executor-shim host DIR` keeps containers as a rep does, one for each recipe on its standard
-//! input, until it is killed.
+//! `executor-shim shim DIR` runs the container of a folder. `executor-shim serve` answers `hello from INDEX`
+//! to every connection on `PORT`. `executor-shim host DIR` runs containers as a rep does, one for each recipe
+//! on its standard input, until it is killed.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -31,7 +31,7 @@ fn end(result: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Keeps containers. It says `open` once the folder is, and never ends by itself.
+/// Runs containers. It prints `open` once the data folder is open, and never exits on its own.
 fn host(data: &Path) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,5 +1,6 @@
-//! Control groups of reps that were killed for good. Each executor records where its groups are and which data folder they belong
-//! to; the next executor on the host, whatever its data folder is, removes the empty ones of those that nobody runs.
+//! Control groups that remain after a rep was killed and never restarted. Each executor records its groups
+//! and its data folder on the host. The next executor of the host, with any data folder, removes empty groups
+//! of data folders that no executor uses.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -11,11 +12,11 @@ use rustix::io::Errno;
 
 use super::{groups_in, remove_base, remove_once};
 
-/// The folder of the records.
+/// Folder of the records.
 const HOST: &str = "/run/muster/groups";
 
-/// Records the bases of a data folder, which is locked by `lock` in it, and removes the empty groups of other data folders that no
-/// program runs. Without the right to record them nothing happens.
+/// Records the bases of a data folder, in which `lock` is the lock file. Removes the empty groups of other
+/// data folders that no executor uses. If the record cannot be written, nothing happens.
 pub(crate) fn record_and_clean(data: &Path, lock: &str, bases: &[PathBuf]) {
     if let Err(error) = try_to(Path::new(HOST), data, lock, bases) {
         tracing::debug!(%error, "cannot record control groups in {HOST}");
@@ -43,17 +44,17 @@ fn try_to(host: &Path, data: &Path, lock: &str, bases: &[PathBuf]) -> io::Result
     fs::write(host.join(name), lines.map(|path| format!("{}\n", path.display())).collect::<String>())
 }
 
-/// Who has a data folder.
+/// Holder of a data folder.
 enum Held {
-    /// Nobody, for it is gone.
+    /// The data folder does not exist.
     Never,
-    /// This program, until the file is closed: nobody else can start with it meanwhile.
+    /// This program, until the file is closed. No other executor can start with the folder until then.
     Here(#[expect(dead_code, reason = "it is held, never used")] File),
     /// Another program.
     ByOther,
 }
 
-/// Holds the data folder with this lock, if no program has it.
+/// Takes the lock of a data folder if no program holds it.
 fn hold(lock: &Path) -> io::Result<Held> {
     let file = match File::open(lock) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Held::Never),
@@ -66,7 +67,7 @@ fn hold(lock: &Path) -> io::Result<Held> {
     }
 }
 
-/// Removes the groups of a base in which nothing runs: the kernel keeps the others.
+/// Removes the empty groups of a base. The kernel refuses to remove the others.
 fn clean(base: &Path) {
     for group in groups_in(base).unwrap_or_default() {
         drop(remove_once(&group));
@@ -92,7 +93,7 @@ mod tests {
         ] {
             fs::create_dir_all(path(folder)).unwrap();
         }
-        // A folder with something in it can't be removed, as a group with processes can't.
+        // Like a group with processes, a folder that is not empty cannot be removed.
         fs::write(path("groups/muster-killed/full/process"), "").unwrap();
         let open = |name: &str| {
             try_to(&path("host"), &path(name), "lock", &[path(&format!("groups/muster-{name}"))]).unwrap();

@@ -1,5 +1,6 @@
-//! What limits a container: memory, processes, its share of the processor. Each by the controller of that name, in the
-//! group of version 2 that the container has anyway, or in one of version 1 where the host has that.
+//! Resource limits of a container: memory, processes, and its processor share. Each uses the controller of
+//! that name. The limit is set in the container's group of version 2, or in a group of version 1 if the host
+//! mounts the controller there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,34 +16,33 @@ use super::{Cgroups, base_name, make, remove, remove_base, remove_strays, share,
 use crate::process::Groups;
 use schemas::names::CellId;
 
-/// Most processes and threads of one container.
+/// Maximum number of processes and threads of one container.
 pub const PROCESSES: u32 = 1_024;
-/// Memory that a container has beyond what its definition asks for, in MiB: what keeps it takes about as much.
+/// Memory added to the limit of a definition for the shim, in MiB.
 const OWN_MB: u64 = 16;
-/// Bytes in a MiB.
 const MIB: u64 = 1024 * 1024;
-/// The least that the controller of version 1 takes for a share of the processor.
+/// Smallest `cpu.shares` value that version 1 accepts.
 const LEAST_SHARES: u32 = 2;
 
-/// The groups that limit one container, beside its group of version 2.
+/// Groups of version 1 that limit one container, in addition to its group of version 2.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// Groups of version 1, one for each controller.
+    /// Groups of version 1, one per controller.
     pub(crate) groups: Vec<PathBuf>,
-    /// Where the kernel counts whom it killed for want of memory.
+    /// File in which the kernel counts OOM kills. `None` if memory is not limited.
     pub(crate) kills: Option<PathBuf>,
 }
 
-/// Where a controller's groups are made.
+/// Location of a controller's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// In the groups of version 2.
+    /// The groups of version 2.
     Common,
-    /// In a hierarchy of its own, of version 1, below this group.
+    /// A hierarchy of version 1, below this group.
     Own(PathBuf),
 }
 
-/// What limits the containers of one cell.
+/// Available limits for the containers of one cell.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
     memory: Option<Place>,
@@ -51,7 +51,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Finds out which controllers can be used.
+    /// Detects the usable controllers.
     pub(crate) fn open(common: Option<&Cgroups>, groups: &Groups, cell_id: &CellId, data: &Path) -> Self {
         if *groups == Groups::Never {
             return Self::default();
@@ -62,7 +62,7 @@ impl Limiter {
             }
             let base = group_of(controller)?.join(base_name(cell_id, data));
             let usable = make(&base).is_ok() && is_writable(&base.join(file));
-            // Made anew for the first container.
+            // The base is created again for the first container.
             remove_base(&base);
             usable.then_some(Place::Own(base))
         };
@@ -73,7 +73,7 @@ impl Limiter {
         }
     }
 
-    /// Removes the groups of version 1 that belong to none of these containers.
+    /// Removes the groups of version 1 that belong to none of the `known` containers.
     pub(crate) fn remove_strays(&self, known: &BTreeSet<String>) {
         for place in [&self.memory, &self.processes, &self.cpu].into_iter().flatten() {
             match place {
@@ -83,7 +83,7 @@ impl Limiter {
         }
     }
 
-    /// The groups of version 1 that those of the containers are in.
+    /// Returns the bases of version 1.
     pub(crate) fn bases(&self) -> Vec<PathBuf> {
         let places = [&self.memory, &self.processes, &self.cpu];
         let own = |place: &Place| match place {
@@ -93,14 +93,14 @@ impl Limiter {
         places.into_iter().flatten().filter_map(own).collect()
     }
 
-    /// The walls that these are.
+    /// Returns the isolation layers that these limits provide.
     pub(crate) fn walls(&self) -> Isolation {
         let known = [(&self.memory, Wall::Memory), (&self.processes, Wall::Forks), (&self.cpu, Wall::Cpu)];
         let had = known.into_iter().filter(|(place, _)| place.is_some());
         had.fold(Isolation::NONE, |walls, (_, wall)| walls.with(wall))
     }
 
-    /// The groups of the container with this name, and with this group of version 2, whether they are made or not.
+    /// Returns the groups of a container by its name and its group of version 2. They need not exist.
     pub(crate) fn of(&self, name: &str, common: Option<&Path>) -> Limits {
         let places = [&self.memory, &self.processes, &self.cpu];
         let own = |place: &Place| match place {
@@ -115,7 +115,7 @@ impl Limiter {
         Limits { groups, kills }
     }
 
-    /// Makes the groups of a container. Memory in MiB, of which 0 is no limit.
+    /// Creates and configures the groups of a container. `memory_mb` is in MiB; 0 means no limit.
     pub(crate) fn make(
         &self,
         name: &str,
@@ -147,7 +147,7 @@ fn limit_memory(place: &Place, name: &str, common: Option<&Path>, bytes: u64) ->
     match (place, common) {
         (Place::Common, Some(group)) => {
             set(group, "memory.max", bytes)?;
-            // All of a container ends when one of its programs has to: half of one is of no use.
+            // Kill the whole container: a container that lost one of its processes is of no use.
             set(group, "memory.oom.group", 1)?;
             unless_absent(set(group, "memory.swap.max", 0))
         }
@@ -155,7 +155,7 @@ fn limit_memory(place: &Place, name: &str, common: Option<&Path>, bytes: u64) ->
         (Place::Own(base), _) => {
             let group = make_below(base, name)?;
             set(&group, "memory.limit_in_bytes", bytes)?;
-            // Where the kernel counts swap, there is none beyond.
+            // No swap beyond the memory limit, where the kernel counts swap.
             unless_absent(set(&group, "memory.memsw.limit_in_bytes", bytes))
         }
     }
@@ -188,7 +188,8 @@ fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// Why a container ended that took more memory than it may, in MiB, or than the host had.
+/// Returns the failure message of a container that was killed for exceeding its memory limit in MiB, or
+/// because the host ran out of memory.
 pub(crate) fn out_of_memory(memory_mb: u64) -> String {
     match memory_mb {
         0 => "out of memory".to_owned(),
@@ -197,19 +198,19 @@ pub(crate) fn out_of_memory(memory_mb: u64) -> String {
 }
 
 impl Limits {
-    /// How often the kernel killed a program of the container for want of memory.
+    /// Returns the number of processes of the container that the kernel killed for lack of memory.
     pub(crate) fn kills(&self) -> u64 {
         let text = self.kills.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
         count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Has this program, and all that it starts, be in them.
+    /// Moves this program into the groups. Programs that it starts inherit them.
     pub(crate) fn enter(&self) -> io::Result<()> {
         self.groups.iter().try_for_each(|group| super::enter(group))
     }
 
-    /// Removes them, when nothing of the container runs.
+    /// Removes the groups once the container has no processes.
     pub(crate) fn remove(&self) -> io::Result<()> {
         for group in &self.groups {
             remove(group)?;
@@ -223,7 +224,7 @@ impl Limits {
 mod tests {
     use super::*;
 
-    /// A folder that looks like a group of both versions: the kernel makes the files of a real one.
+    /// Creates a folder with the files that the kernel would create in a group of either version.
     fn group(path: &Path) {
         fs::create_dir_all(path).unwrap();
         let files = [

@@ -1,14 +1,14 @@
-//! Where control groups are made.
+//! Location of the control groups.
 //!
-//! In version 2 no group has both processes and groups that are limited, the root of the hierarchy excepted. So it is, in this
-//! order:
+//! In version 2 only the root of the hierarchy can have both processes and limited children. The location is
+//! therefore chosen in this order:
 //!
-//! | this program is in | groups are made in |
+//! | group of this program | location of the containers' groups |
 //! |---|---|
-//! | a group called `rep`: systemd put it there (`DelegateSubgroup=rep`), so that what was given to it has no processes | the group above |
-//! | the root of what it sees, as in a container | there; its processes go to a group `rep` first |
-//! | another, and may make groups at the root of the hierarchy | `/muster.slice` |
-//! | another | there, as it is: nothing is limited, but nobody gets away |
+//! | a group called `rep`, set up by systemd (`DelegateSubgroup=rep`) so that the delegated group has no processes | its parent |
+//! | the root of the visible hierarchy, as in a container | the root, after its processes were moved to a group `rep` |
+//! | another, with the right to create groups at the root of the hierarchy | `/muster.slice` |
+//! | another | the group itself: no limits, but processes cannot escape |
 
 use std::fs;
 use std::io;
@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 
 use super::{CONTROLLERS, listed, make, switch_on};
 
-/// What the group is called that a rep has for its own processes alone, beside those of its containers.
+/// Name of the group for a rep's own processes, next to the groups of its containers.
 const LEAF: &str = "rep";
-/// The group of all cells of a host, where theirs can't be below the one that they are in.
+/// Group of all cells of a host, used if their groups cannot be below their own group.
 const SLICE: &str = "muster.slice";
-/// How often what is in a group is moved: some may start meanwhile.
+/// Maximum number of passes over the processes of a group. New ones may start during a pass.
 const MOVES: u32 = 10;
 
-/// Where groups of version 2 are made by this program; none if it sees none.
+/// Returns the group of version 2 in which this program creates groups. `None` if it sees no hierarchy of
+/// version 2.
 pub(super) fn place() -> Option<PathBuf> {
     let (mounts, groups) = seen()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -31,7 +32,7 @@ pub(super) fn place() -> Option<PathBuf> {
     Some(place_of(&root, own))
 }
 
-/// The same for a program in the group `own` of a hierarchy.
+/// Returns the same for a program in the group `own` of the hierarchy at `root`.
 fn place_of(root: &Path, own: PathBuf) -> PathBuf {
     if own == root {
         if let Err(error) = move_into_leaf(root) {
@@ -45,7 +46,8 @@ fn place_of(root: &Path, own: PathBuf) -> PathBuf {
     }
 }
 
-/// The group of all cells, made if need be; none if it can't be, or would limit nothing.
+/// Returns the group of all cells and creates it if necessary. `None` if that fails or no controller is
+/// available.
 fn slice(root: &Path) -> Option<PathBuf> {
     if listed(&root.join("cgroup.controllers")).is_empty() {
         return None;
@@ -56,7 +58,7 @@ fn slice(root: &Path) -> Option<PathBuf> {
     Some(slice)
 }
 
-/// Moves all processes of a group into one below it, if the kernel asks for that.
+/// Moves all processes of a group into a child of it, if the kernel requires that.
 fn move_into_leaf(group: &Path) -> io::Result<()> {
     for _ in 0..MOVES {
         if may_limit(group) {
@@ -69,7 +71,7 @@ fn move_into_leaf(group: &Path) -> io::Result<()> {
                 Err(error) if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) => {
                     return Err(error);
                 }
-                // It has ended, or is there.
+                // The process has ended, or it was moved.
                 Ok(()) | Err(_) => {}
             }
         }
@@ -81,13 +83,14 @@ fn move_into_leaf(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether groups in this one may be limited: it has no processes, or is the root, where that doesn't count.
+/// Returns `true` if children of this group can be limited: it has no processes, or it is the root, which may
+/// have both.
 pub(super) fn may_limit(group: &Path) -> bool {
     let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     procs.is_empty() || !group.join("cgroup.type").exists()
 }
 
-/// The group of version 1 that this program is in, of a controller that has a hierarchy of its own or shares one.
+/// Returns this program's group of version 1 for a controller.
 pub(super) fn group_of(controller: &str) -> Option<PathBuf> {
     let (mounts, groups) = seen()?;
     own_of_older(&mounts, &groups, controller)
@@ -103,12 +106,12 @@ fn own_of_older(mounts: &str, groups: &str, controller: &str) -> Option<PathBuf>
     found.map(|(_, own)| own)
 }
 
-/// The mounts and groups of this program.
+/// Returns the mounts and the groups of this program.
 fn seen() -> Option<(String, String)> {
     Some((fs::read_to_string("/proc/self/mountinfo").ok()?, fs::read_to_string("/proc/self/cgroup").ok()?))
 }
 
-/// Where a group is seen, after the root of its hierarchy, whose mount is of this kind and has these options.
+/// Returns the mount point of the matching hierarchy and the path at which the group is visible.
 fn at(mounts: &str, group: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -120,7 +123,7 @@ fn at(mounts: &str, group: &str, is_meant: impl Fn(&str, &str) -> bool) -> Optio
         }
         let below = Path::new(group).strip_prefix(root).ok()?;
         let point = PathBuf::from(point);
-        // What is joined with nothing ends with a slash.
+        // Joining an empty path would add a trailing slash.
         let own = if below.as_os_str().is_empty() { point.clone() } else { point.join(below) };
         Some((point, own))
     })
@@ -130,7 +133,7 @@ fn at(mounts: &str, group: &str, is_meant: impl Fn(&str, &str) -> bool) -> Optio
 mod tests {
     use super::*;
 
-    /// A folder that looks like a group with these processes.
+    /// Creates a folder that imitates a group with these processes.
     fn group(path: &Path, controllers: &str, processes: &str) {
         fs::create_dir_all(path).unwrap();
         for (name, text) in [

@@ -1,5 +1,5 @@
-//! The files of a tree, reached through a descriptor of its top: no link leads out of it, neither one that was unpacked nor
-//! one that is being followed.
+//! Access to the files of a tree through a descriptor of its root. No symbolic link leads out of the tree,
+//! neither an unpacked one nor one that changes during the access.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -13,14 +13,14 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// A tree that is being made.
+/// Tree of files that is being built.
 #[derive(Debug)]
 pub(crate) struct Files {
     top: OwnedFd,
     first_id: Option<u32>,
 }
 
-/// What a path of an archive names: a name in a folder.
+/// Resolved location of an entry: its folder and its name.
 pub(crate) struct At {
     folder: OwnedFd,
     pub(crate) name: String,
@@ -32,14 +32,14 @@ impl Files {
         Ok(Self { top: rustix::fs::open(top, flags, Mode::empty())?, first_id })
     }
 
-    /// The same of a folder in it, which is made with those on the way if there is none.
+    /// Opens a folder of the tree. It is created with its parents if necessary.
     pub(crate) fn below(&self, path: &Path) -> io::Result<Self> {
-        // A name that nothing has, so that all before it are folders.
+        // The placeholder makes every component of `path` a parent, and missing parents are created.
         let top = self.at(&path.join("_"))?.folder;
         Ok(Self { top, first_id: self.first_id })
     }
 
-    /// Where a path leads, with the folders on the way, which are made if there are none.
+    /// Resolves a path and creates the missing folders on the way.
     pub(crate) fn at(&self, path: &Path) -> io::Result<At> {
         let parts = parts(path)?;
         let Some((name, above)) = parts.split_last() else {
@@ -50,7 +50,7 @@ impl Files {
             let folder = self.folder(&way)?;
             match mkdirat(&folder, part.as_str(), Mode::from_raw_mode(0o755)) {
                 Ok(()) => {
-                    // Whatever the umask.
+                    // Set the mode explicitly, since the umask may have reduced it.
                     chmodat(&folder, part.as_str(), Mode::from_raw_mode(0o755), AtFlags::empty())?;
                     self.own(&folder, part, 0, 0)?;
                 }
@@ -68,7 +68,7 @@ impl Files {
         Ok(openat2(&self.top, way, flags, Mode::empty(), resolve)?)
     }
 
-    /// Opens what a path names, without following a last link.
+    /// Opens an entry without following a symbolic link.
     fn named(&self, at: &At, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         Ok(rustix::fs::openat(
             &at.folder,
@@ -78,7 +78,8 @@ impl Files {
         )?)
     }
 
-    /// Gives a file to who has it in the image.
+    /// Sets the owner of an entry, mapped to ids of the host. Does nothing if the tree belongs to this
+    /// program's user.
     fn own(&self, folder: &impl AsFd, name: &str, user: u32, group: u32) -> io::Result<()> {
         let Some(first) = self.first_id else { return Ok(()) };
         let id = |id: u32| first + id.min(crate::ids::IDS - 1);
@@ -86,7 +87,7 @@ impl Files {
         Ok(rustix::fs::chownat(folder, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Removes what is there, but for a folder where a folder is to be.
+    /// Removes an existing entry, except for a folder if `for_folder` is set.
     fn make_room(&self, at: &At, for_folder: bool) -> io::Result<()> {
         match statat(&at.folder, at.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(()),
@@ -98,7 +99,7 @@ impl Files {
         }
     }
 
-    /// Makes a folder, or has one that is there be so.
+    /// Creates a folder, or updates the owner and mode of an existing one.
     pub(crate) fn make_folder(&self, at: &At, mode: u32, (user, group): (u32, u32)) -> io::Result<()> {
         self.make_room(at, true)?;
         match mkdirat(&at.folder, at.name.as_str(), Mode::from_raw_mode(mode)) {
@@ -110,7 +111,7 @@ impl Files {
         Ok(fchmod(folder, Mode::from_raw_mode(mode))?)
     }
 
-    /// Makes a file.
+    /// Creates a file, and replaces an existing entry.
     pub(crate) fn make_file(
         &self,
         at: &At,
@@ -126,39 +127,39 @@ impl Files {
         Ok(fchmod(&file, Mode::from_raw_mode(mode))?)
     }
 
-    /// Says when a file was written last.
+    /// Sets the access and modification time of an entry, in seconds since 1970.
     pub(crate) fn date(&self, at: &At, seconds: i64) -> io::Result<()> {
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let times = Timestamps { last_access: time, last_modification: time };
         Ok(utimensat(&at.folder, at.name.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Gives a folder its permissions.
+    /// Sets the permissions of a folder.
     pub(crate) fn permit(&self, at: &At, mode: u32) -> io::Result<()> {
         let folder = self.named(at, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(fchmod(folder, Mode::from_raw_mode(mode))?)
     }
 
-    /// Makes a link that may lead anywhere: it is followed in a container alone.
+    /// Creates a symbolic link. Its target is unrestricted, since only the container follows it.
     pub(crate) fn make_link(&self, at: &At, to: &Path, (user, group): (u32, u32)) -> io::Result<()> {
         self.make_room(at, false)?;
         symlinkat(to, &at.folder, at.name.as_str())?;
         self.own(&at.folder, &at.name, user, group)
     }
 
-    /// Makes another name for a file.
+    /// Creates a hard link to a file of the tree.
     pub(crate) fn make_name(&self, at: &At, of: &Path) -> io::Result<()> {
         let other = self.at(of)?;
         self.make_room(at, false)?;
         Ok(linkat(&other.folder, other.name.as_str(), &at.folder, at.name.as_str(), AtFlags::empty())?)
     }
 
-    /// Removes what a path names, with all below it.
+    /// Removes an entry recursively.
     pub(crate) fn remove(&self, at: &At) -> io::Result<()> {
         removal::remove_at(&at.folder, &CString::new(at.name.as_str())?)
     }
 
-    /// The names in a folder.
+    /// Returns the names in a folder.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         names(&self.folder(&Path::new(".").join(relative(path)))?)
     }
@@ -179,7 +180,7 @@ fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-/// The names that a path has, from the top.
+/// Returns the components of a path, from the root of the tree.
 fn parts(path: &Path) -> io::Result<Vec<String>> {
     let mut parts = vec![];
     for component in path.components() {

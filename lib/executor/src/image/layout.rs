@@ -1,5 +1,5 @@
-//! An image in a folder: `index.json` names manifests, a manifest its configuration and layers, each by the digest of its
-//! bytes, which are in `blobs/` (OCI Image Layout).
+//! Images in the OCI Image Layout: `index.json` names manifests, and a manifest names its configuration and
+//! layers. Each is identified by the SHA-256 digest of its bytes and stored in `blobs/`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use oci_spec::image::{Arch, Descriptor, DigestAlgorithm, ImageIndex, ImageManifest, MediaType, Os};
 use sha2::{Digest as _, Sha256};
 
-/// What a manifest's tag is called.
+/// Annotation with the tag of a manifest.
 const TAG: &str = "org.opencontainers.image.ref.name";
-/// Largest manifest or configuration, in bytes.
+/// Maximum size of a manifest or configuration, in bytes.
 const DOCUMENT_BYTES: u64 = 4 * 1024 * 1024;
-/// How deep indices may name indices.
+/// Maximum nesting of indices.
 const DEPTH: usize = 4;
 
 /// One image of a folder.
@@ -24,7 +24,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Finds the image with a tag, for this kind of machine.
+    /// Finds the image with a tag for this platform. Without a tag the choice must be unambiguous.
     pub(super) fn open(folder: &Path, tag: Option<&str>) -> io::Result<Self> {
         let wrong = |why: String| io::Error::other(format!("{}: {why}", folder.display()));
         let index = File::open(folder.join("index.json"))
@@ -50,27 +50,27 @@ impl Layout {
         Ok(Self { folder: folder.to_owned(), digest, manifest: manifest.1 })
     }
 
-    /// What the image is known by: the digest of its manifest.
+    /// Returns the digest of the manifest, which identifies the image.
     pub(super) fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// What it says of how it is run.
+    /// Returns the verified image configuration.
     pub(super) fn config(&self) -> io::Result<Vec<u8>> {
         document(&self.folder, self.manifest.config())
     }
 
-    /// Its layers, the lowest first.
+    /// Returns the layers, the lowest first.
     pub(super) fn layers(&self) -> &[Descriptor] {
         self.manifest.layers()
     }
 
-    /// Reads a layer, which must have been checked.
+    /// Opens a layer. The caller must have checked it.
     pub(super) fn open_layer(&self, layer: &Descriptor) -> io::Result<File> {
         File::open(blob(&self.folder, layer)?)
     }
 
-    /// Checks that a layer is what its digest says.
+    /// Verifies the digest of a layer.
     pub(super) fn check(&self, layer: &Descriptor) -> io::Result<()> {
         let mut hash = Sha256::new();
         let mut file = self.open_layer(layer)?;
@@ -90,7 +90,7 @@ fn tag_of(descriptor: &Descriptor) -> Option<&str> {
     descriptor.annotations().as_ref()?.get(TAG).map(String::as_str)
 }
 
-/// Whether an image is for this kind of machine. One that doesn't say so is.
+/// Returns `true` if an image is for this platform, or names none.
 fn is_for_us(descriptor: &Descriptor) -> bool {
     descriptor
         .platform()
@@ -98,7 +98,7 @@ fn is_for_us(descriptor: &Descriptor) -> bool {
         .is_none_or(|platform| *platform.os() == Os::Linux && *platform.architecture() == Arch::default())
 }
 
-/// The manifest of an image, behind indices of it for other kinds of machines.
+/// Returns the manifest of an image. Indices for several platforms are resolved.
 fn manifest(folder: &Path, descriptor: &Descriptor, depth: usize) -> io::Result<(Descriptor, ImageManifest)> {
     let bytes = document(folder, descriptor)?;
     if *descriptor.media_type() == MediaType::ImageIndex {
@@ -111,7 +111,7 @@ fn manifest(folder: &Path, descriptor: &Descriptor, depth: usize) -> io::Result<
     Ok((descriptor.clone(), manifest))
 }
 
-/// A small document, checked.
+/// Reads and verifies a manifest or configuration.
 fn document(folder: &Path, descriptor: &Descriptor) -> io::Result<Vec<u8>> {
     let path = blob(folder, descriptor)?;
     let mut bytes = vec![];

@@ -1,15 +1,16 @@
-//! Images in folders (OCI Image Layout): found, checked, and unpacked once into a folder that containers share.
+//! Images in folders (OCI Image Layout). An image is verified and unpacked once, into a folder that
+//! containers share.
 //!
 //! ```text
-//!   data/images/<digest>-<domain>/tree/          the files of the image, with the ids that users of its containers have on the host
-//!   data/images/<digest>-<domain>/first-id       the first of those ids, unless all of it belongs to the rep's user
-//!   data/images/<digest>-<domain>/config.json    what the image says of how it is run
+//!   data/images/<digest>-<domain>/tree/          the files of the image, owned by the host ids of its containers' users
+//!   data/images/<digest>-<domain>/first-id       the first of those ids; absent if the rep's user owns all files
+//!   data/images/<digest>-<domain>/config.json    the image configuration
 //! ```
 //!
-//! An image that no container uses any more is kept for a while (`unused.rs`).
+//! An image that no container uses is kept for a while (`unused.rs`).
 //!
-//! All layers of an image go into one folder, what a later layer removes is removed, and nothing of an image can be written
-//! outside of it, whatever links it holds.
+//! All layers of an image are unpacked into one folder, and files that a later layer removes are deleted. No
+//! link in an image can cause a write outside that folder.
 
 pub(crate) mod files;
 mod layout;
@@ -31,43 +32,43 @@ use crate::ids::Ids;
 use crate::process::fnv;
 use crate::trash::Trash;
 
-/// The folder of all of them, in the data folder.
+/// Folder of the unpacked images, in the data folder.
 pub(crate) const FOLDER: &str = "images";
-/// The folder of those that are being unpacked, in the data folder.
+/// Folder of the images that are being unpacked, in the data folder.
 pub(crate) const UNPACKING: &str = "unpacking";
-/// What an image's files are in, in its folder.
+/// Folder of the image's files, in the image's folder.
 const TREE: &str = "tree";
-/// What an image's folder holds beside them.
+/// Other files in the image's folder.
 const CONFIG: &str = "config.json";
 const FIRST_ID: &str = "first-id";
-/// Digits of an image's digest that its folder is named by: an overlay has room for so much.
+/// Number of digits of the digest in the name of an image's folder. An overlay mount limits the length of its
+/// paths.
 const DIGITS: usize = 32;
 
-/// An image that is unpacked.
+/// Unpacked image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Its files.
     pub(crate) tree: PathBuf,
-    /// Who runs its programs; empty: nobody is named.
+    /// User that runs its programs. Empty if the image names none.
     pub(crate) user: String,
     /// Environment of its programs, as `NAME=value`.
     pub(crate) environment: Vec<String>,
-    /// The first id of the host that its users have; `None` if they are this program's user.
+    /// First host id of its users. `None` if the files belong to this program's user.
     pub(crate) first_id: Option<u32>,
 }
 
-/// The unpacked images of a data folder.
+/// Unpacked images of a data folder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Images<'a> {
     pub(crate) data: &'a Path,
     pub(crate) trash: &'a Trash,
-    /// Where the ids of their files come from; `None` if all files belong to this program's user.
+    /// Allocator for the ids of the files. `None` if all files belong to this program's user.
     pub(crate) ids: Option<&'a Ids>,
 }
 
 impl Images<'_> {
-    /// Has the image of a folder be unpacked, of the tag that is named or the only one. The containers of a domain that run the
-    /// same image share its files and so its ids; those of another domain have others.
+    /// Returns the unpacked image of a folder, by its tag or the only one, and unpacks it if necessary.
+    /// Containers of one domain share the files and ids of an image. Other domains get a copy with other ids.
     pub(crate) fn of(&self, folder: &Path, tag: Option<&str>, domain: &Domain) -> io::Result<Image> {
         let layout = Layout::open(folder, tag)?;
         let owner = self.ids.map_or_else(|| "own".to_owned(), |_| format!("{:016x}", fnv(domain.as_str())));
@@ -89,7 +90,7 @@ impl Images<'_> {
         })
     }
 
-    /// Unpacks beside the others, and takes its place as a whole: what a crash cuts short is trash.
+    /// Unpacks into a temporary folder and renames it, so a crash never leaves an incomplete image.
     fn make(&self, name: &str, layout: &Layout) -> io::Result<()> {
         let (home, new) = (self.data.join(FOLDER).join(name), self.data.join(UNPACKING).join(name));
         for old in [&home, &new] {
@@ -105,7 +106,8 @@ impl Images<'_> {
         made
     }
 
-    /// Adopts the ids of the images that an earlier executor unpacked, and removes those that it did not finish.
+    /// Adopts the ids of the images that an earlier executor unpacked, and removes those that it did not
+    /// finish.
     pub(crate) fn adopt(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.data.join(UNPACKING))? {
             self.trash.add(&entry?.path())?;
@@ -114,7 +116,7 @@ impl Images<'_> {
         for home in unused::homes(self.data)? {
             match first_id(&home) {
                 Ok(first) => ids.adopt(first),
-                // One that belongs to this program's user alone.
+                // An image whose files belong to this program's user.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -133,14 +135,14 @@ impl Images<'_> {
     }
 }
 
-/// The first id of the host that the users of an image have.
+/// Reads the first host id of an image's users.
 fn first_id(home: &Path) -> io::Result<u32> {
     fs::read_to_string(home.join(FIRST_ID))?.trim().parse().map_err(io::Error::other)
 }
 
 fn unpacked(new: &Path, layout: &Layout, first_id: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(new.join(TREE))?;
-    // The root of a container, into which all its users come.
+    // The root of a container must be accessible to all its users.
     fs::set_permissions(new.join(TREE), Permissions::from_mode(0o755))?;
     unpack::layers(layout, &new.join(TREE), first_id)?;
     if let Some(first_id) = first_id {

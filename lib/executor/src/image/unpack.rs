@@ -1,4 +1,4 @@
-//! The layers of an image, one over the other, in one tree.
+//! Unpacking of the layers of an image, one over the other, into one tree.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,16 +13,16 @@ use super::files::Files;
 use super::layout::Layout;
 use super::zstd::Frames;
 
-/// What the name of a file that a layer removes begins with (OCI Image Layer Specification, "Whiteouts").
+/// Name prefix of an entry that removes a file of a lower layer (OCI Image Layer Specification, "Whiteouts").
 const REMOVED: &str = ".wh.";
-/// What stands in a folder of which a layer removes everything.
+/// Name of an entry that removes everything lower layers have in its folder.
 const ALL_REMOVED: &str = ".wh..wh..opq";
-/// Largest image, unpacked, in bytes.
+/// Maximum unpacked size of an image in bytes.
 const IMAGE_BYTES: u64 = 16 * 1024 * 1024 * 1024;
-/// Most files of an image.
+/// Maximum number of files of an image.
 const IMAGE_FILES: u64 = 1_000_000;
 
-/// Unpacks all layers, each checked before.
+/// Verifies and unpacks all layers.
 pub(super) fn layers(layout: &Layout, tree: &Path, first_id: Option<u32>) -> io::Result<()> {
     let files = Files::open(tree, first_id)?;
     let mut room = Room { bytes: IMAGE_BYTES, files: IMAGE_FILES };
@@ -35,7 +35,7 @@ pub(super) fn layers(layout: &Layout, tree: &Path, first_id: Option<u32>) -> io:
     Ok(())
 }
 
-/// What is left of the limits.
+/// Remaining budget of bytes and files.
 struct Room {
     bytes: u64,
     files: u64,
@@ -88,7 +88,7 @@ fn unpack(layer: impl Read, files: &Files, room: &mut Room) -> io::Result<()> {
     Ok(())
 }
 
-/// Unpacks one entry, or removes what earlier layers had there.
+/// Unpacks one entry, or removes entries of lower layers.
 fn one(
     entry: &mut Entry<'_, impl Read>,
     path: &Path,
@@ -100,7 +100,7 @@ fn one(
     if name == ALL_REMOVED {
         for name in files.list(above)? {
             let of_before = above.join(&name);
-            // What this layer has itself stays, wherever it stands in it.
+            // Entries of this layer stay, regardless of their order in it.
             if !added.iter().any(|own| own.starts_with(&of_before)) {
                 files.remove(&files.at(&of_before)?)?;
             }
@@ -124,7 +124,7 @@ fn one(
     } else if kind.is_hard_link() {
         files.make_name(&at, &target(entry)?)?;
     } else {
-        // Devices and pipes are nothing that an image needs: every container has its own.
+        // Devices and pipes are skipped, since every container has its own.
         return Ok(());
     }
     added.insert(path.to_owned());

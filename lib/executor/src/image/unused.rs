@@ -1,4 +1,5 @@
-//! Unpacked images that no container uses: some are kept for those that come next, the others go.
+//! Unpacked images that no container uses. Recently used ones are kept for later containers, and the others
+//! are removed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,22 +12,23 @@ use crate::clock;
 use crate::folder::Folder;
 use crate::isolation::Tree;
 
-/// How many images are kept that no container uses. More than containers are created at once, so that none of them loses its
-/// image before its spec is written.
+/// Number of unused images that are kept. It exceeds the number of containers that are created at once, so
+/// that none of them loses its image before its spec is written.
 const KEPT: usize = 8;
-/// How long an image is kept that no container uses.
+/// Retention time of an unused image.
 const KEPT_FOR: Duration = Duration::from_hours(24);
 
-/// Takes note that an image is used now.
+/// Records that an image is used now.
 pub(super) fn touch(home: &Path) {
-    // When it was used last is all that is lost if that can't be written.
+    // If the write fails, only the time of the last use is lost.
     let touched = File::options().append(true).open(home.join(CONFIG));
     drop(touched.and_then(|file| file.set_modified(clock::wall())));
 }
 
 impl Images<'_> {
-    /// Removes the images that no container uses and that were not used for a day, and of others the least recently used beyond
-    /// eight. The caller lets nobody unpack meanwhile. An image that can't be removed is logged, and stays until the next time.
+    /// Removes images that no container has used for a day, and the least recently used beyond eight unused
+    /// images. The caller must prevent concurrent unpacking. A failure is logged, and the image stays until
+    /// the next call.
     pub(crate) fn remove_unused(&self) {
         if let Err(error) = self.try_to_remove() {
             tracing::warn!(%error, "cannot remove images that no container uses");
@@ -42,7 +44,7 @@ impl Images<'_> {
     }
 }
 
-/// Those of the unused images that are not kept.
+/// Selects the unused images to remove.
 fn too_many(mut unused: Vec<(SystemTime, PathBuf)>, now: SystemTime) -> Vec<PathBuf> {
     unused.sort();
     let surplus = unused.len().saturating_sub(KEPT);
@@ -51,7 +53,7 @@ fn too_many(mut unused: Vec<(SystemTime, PathBuf)>, now: SystemTime) -> Vec<Path
     goes.map(|(_, (_, home))| home).collect()
 }
 
-/// The folders of all images.
+/// Returns the folders of all images.
 pub(super) fn homes(data: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(data.join(FOLDER)) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
@@ -59,7 +61,7 @@ pub(super) fn homes(data: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The images that no container uses, and when each was used last.
+/// Returns the images that no container uses, with the time of their last use.
 fn unused(data: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     let used = used(data)?;
     let mut unused = vec![];
@@ -72,11 +74,11 @@ fn unused(data: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     Ok(unused)
 }
 
-/// The file systems of all containers.
+/// Returns the image trees that containers use.
 fn used(data: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
     for container in fs::read_dir(data.join("containers"))? {
-        // One without a spec is being made, or on its way out.
+        // A container without a spec is being created or deleted.
         let Ok(spec) = Folder::new(container?.path()).spec() else { continue };
         if let Some(Tree::Folder { path, .. }) = spec.plan.map(|plan| plan.tree) {
             used.insert(path);

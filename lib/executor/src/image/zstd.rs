@@ -1,16 +1,16 @@
-//! Layers that are packed by Zstandard (RFC 8878): frames one after the other, with others between them that hold nothing of
-//! the layer.
+//! Decoder for layers compressed with Zstandard (RFC 8878): a sequence of frames, with skippable frames in
+//! between.
 
 use std::io::{self, BufRead, Read};
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Reads what is packed in all frames.
+/// Reader of the decompressed content of all frames.
 pub(super) struct Frames<R> {
     source: R,
     decoder: FrameDecoder,
-    /// Whether a frame has begun and not ended.
+    /// `true` while a frame is being decoded.
     within: bool,
 }
 
@@ -19,7 +19,7 @@ impl<R: BufRead> Frames<R> {
         Self { source, decoder: FrameDecoder::new(), within: false }
     }
 
-    /// Begins with the next frame. False: there is none.
+    /// Starts the next frame. Returns `false` at the end of the input.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {

@@ -1,8 +1,8 @@
-//! Which system calls programs are refused.
+//! Seccomp filters: the system calls that programs of a container may not make.
 //!
-//! Every call whose number is known is allowed but for those below, which nothing in a container needs: they mount, load,
-//! trace, make namespaces, or have been the way out of containers before. Calls that are unknown, of a later kernel or of
-//! another way to count them, fail as those that a kernel doesn't have.
+//! Every known call is allowed except for those below, which no program in a container needs. They mount file
+//! systems, load code into the kernel, trace processes, create namespaces, or have been used to escape from
+//! containers. Unknown calls, of a newer kernel or of another ABI, fail as if the kernel did not have them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,20 +12,21 @@ use seccompiler::{
     apply_filter,
 };
 
-/// The number behind the last call that is known.
+/// Number after the last known call.
 const KNOWN: i64 = 470;
 
-/// Calls that the C library has no name for yet. Numbers from 424 on are the same on every processor.
+/// Calls that the C library does not name yet. Numbers from 424 on are the same on every architecture.
 const STATMOUNT: i64 = 457;
 const LISTMOUNT: i64 = 458;
 const OPEN_TREE_ATTR: i64 = 467;
 
-/// What a program may ask of `personality`: Linux itself, also for 32 bits or with an older version number, and what it has.
+/// Permitted arguments of `personality`: Linux itself, its variants for 32 bits or with an older version
+/// number, and the query of the current value.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Calls that are refused.
+/// Refused calls.
 const REFUSED: &[i64] = &[
-    // The file system, from outside and by handles that pass over permissions.
+    // File system administration, and access by handles, which bypasses permissions.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -46,10 +47,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
-    // Namespaces.
     libc::SYS_unshare,
     libc::SYS_setns,
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -58,7 +58,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_kcmp,
     libc::SYS_move_pages,
     libc::SYS_migrate_pages,
-    // The kernel itself.
+    // Administration of the kernel.
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -70,7 +70,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
-    // Memory that nobody else can look into, root neither.
+    // Memory that not even root can inspect.
     libc::SYS_memfd_secret,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -78,18 +78,18 @@ const REFUSED: &[i64] = &[
     libc::SYS_lookup_dcookie,
     libc::SYS_nfsservctl,
     libc::SYS_vhangup,
-    // Keys, which no namespace divides.
+    // Keyrings, which are not separated by namespaces.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // The clock.
+    // System clock.
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
     libc::SYS_adjtimex,
 ];
 
-/// Calls that only some processors have, and that are refused there.
+/// Refused calls that exist only on some architectures.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[i64] = &[
     libc::SYS_iopl,
@@ -103,7 +103,7 @@ const REFUSED_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// The flags of `clone` that make namespaces.
+/// Flags of `clone` that create namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -113,15 +113,16 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET)
     .cast_unsigned() as u64;
 
-/// Types into the terminal of whoever shares it.
+/// `ioctl` that injects input into a shared terminal.
 const TIOCSTI: u64 = 0x5412;
-/// Does so by the selection of a console.
+/// `ioctl` that injects input by the selection of a console.
 const TIOCLINUX: u64 = 0x541c;
 
-/// Refuses them to this program and all that it starts or becomes.
+/// Refuses these calls to this program and to all programs that it starts or executes.
 pub(super) fn refuse() -> io::Result<()> {
     let fails = |number: i32| SeccompAction::Errno(number.unsigned_abs());
-    // What takes its flags from memory can't be looked at. Who is told that there is no such call uses the older one.
+    // A filter cannot inspect the flags of `clone3`, which are in memory. The error ENOSYS makes the C
+    // library fall back to `clone`.
     let mut without_clone3 = allowed();
     without_clone3.remove(&libc::SYS_clone3);
     let filters = [
@@ -143,17 +144,18 @@ fn arch() -> io::Result<TargetArch> {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// All calls that are known.
+/// Returns all known calls.
 fn allowed() -> Rules {
     (0..KNOWN).map(|number| (number, vec![])).collect()
 }
 
-/// Those that are refused.
+/// Returns the refused calls.
 fn refused() -> Rules {
     REFUSED.iter().chain(REFUSED_HERE).map(|number| (*number, vec![])).collect()
 }
 
-/// Those that are refused for what they ask: namespaces, the terminal of whoever shares it, sockets of virtual machines.
+/// Returns the calls that are refused for some arguments only: those that create namespaces, inject input
+/// into a shared terminal, or open sockets of virtual machines.
 fn by_argument() -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpArgLen::{Dword, Qword};
     let one = |at: u8, width, operator, value: u64| {
@@ -163,7 +165,7 @@ fn by_argument() -> Result<Rules, seccompiler::BackendError> {
     for bit in (0..64).map(|bit| 1 << bit).filter(|bit| NAMESPACES & bit != 0) {
         namespaces.push(one(0, Qword, SeccompCmpOp::MaskedEq(bit), bit)?);
     }
-    // Others make memory executable or its places known.
+    // Other personalities make memory executable or addresses predictable.
     let others = PERSONALITIES.map(|known| SeccompCondition::new(0, Dword, SeccompCmpOp::Ne, known));
     let personality = SeccompRule::new(others.into_iter().collect::<Result<_, _>>()?)?;
     let ioctl = |request: u64| one(1, Dword, SeccompCmpOp::Eq, request);

@@ -13,18 +13,18 @@ use crate::processes::descendants;
 
 /// Unit in which the kernel counts the blocks of a file, in bytes.
 const BLOCK: u64 = 512;
-/// Least that a file or a folder counts, in bytes: an empty one uses an inode.
+/// Minimum disk use of a file or folder, in bytes. An empty one uses an inode.
 const ENTRY_BYTES: u64 = 4096;
-/// Deepest nesting of folders that is counted. Each level takes a descriptor of the shim.
+/// Maximum nesting of folders that is counted. Each level uses a descriptor of the shim.
 const DEPTH: usize = 256;
 
-/// Where the files of a container are.
+/// Folders and processes of a container whose disk use is counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     folders: [PathBuf; 2],
-    /// The process above all of the container's.
+    /// Process that is the ancestor of all processes of the container.
     shim: i32,
-    /// `true` if this program may look into every process of the container.
+    /// `true` if this program may inspect every process of the container.
     sees_all: bool,
 }
 
@@ -33,8 +33,9 @@ impl Counted {
         Self { folders: [folder.join("work"), folder.join("tmp")], shim, sees_all }
     }
 
-    /// Returns the bytes that the container uses. Stops counting once they are more than `limit`, so a container can't make the
-    /// count take longer than its limit allows. Links are not followed, and entries that are removed meanwhile don't count.
+    /// Returns the bytes that the container uses. Counting stops once the sum exceeds `limit`, so a container
+    /// cannot make it take longer than its limit allows. Links are not followed, and entries that disappear
+    /// during the count are ignored.
     pub(crate) fn used(&self, limit: u64) -> io::Result<u64> {
         let mut count = Count { limit, bytes: 0, seen: BTreeSet::new(), disks: BTreeSet::new() };
         for folder in &self.folders {
@@ -53,9 +54,9 @@ impl Counted {
 struct Count {
     limit: u64,
     bytes: u64,
-    /// Files that may be met again, by device and inode: those with several names, and deleted ones.
+    /// Files that may be found again, by device and inode: those with several names, and deleted ones.
     seen: BTreeSet<(u64, u64)>,
-    /// The devices that the folders are on.
+    /// Devices of the counted folders.
     disks: BTreeSet<u64>,
 }
 
@@ -73,7 +74,8 @@ impl Count {
         self.bytes = self.bytes.saturating_add(blocks.max(ENTRY_BYTES));
     }
 
-    /// Counts everything below a folder, by descriptors: a path may be longer than the kernel takes.
+    /// Counts everything below a folder. Descriptors are used because a path may be longer than the kernel
+    /// accepts.
     fn walk(&mut self, folder: &Path) -> io::Result<()> {
         let mut open: Vec<Dir> = vec![];
         if let Some(top) = open_folder(CWD, folder)? {
@@ -108,7 +110,7 @@ impl Count {
         Ok(())
     }
 
-    /// Counts the deleted files of the counted disks that a process holds open.
+    /// Counts deleted files on the counted devices that a process holds open.
     fn deleted_files_of(&mut self, pid: i32) -> io::Result<()> {
         let folder = format!("/proc/{pid}/fd");
         let Some(entries) = unless_ended(fs::read_dir(folder))? else { return Ok(()) };
@@ -127,7 +129,7 @@ impl Count {
     }
 }
 
-/// Opens a folder; `None` if there is none any more.
+/// Opens a folder. `None` if it no longer exists.
 fn open_folder(
     at: impl std::os::fd::AsFd,
     name: impl rustix::path::Arg,
@@ -139,13 +141,13 @@ fn open_folder(
 fn unless_gone<T>(found: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
-        // It was removed, or replaced by something else.
+        // The entry was removed or replaced.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What `/proc` has of a process; `None` if the process or the descriptor is gone.
+/// Returns an entry of `/proc`. `None` if the process or the descriptor is gone.
 fn unless_ended<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -1,5 +1,5 @@
-//! The second of the three programs, which is process 1 of its container: it makes the file system, and leaves the users
-//! of the host.
+//! Second of the three programs, and process 1 of its container. It builds the file system and enters the
+//! container's user namespace.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ use super::outer::{LIMIT, LOOK, named};
 use super::plan::Plan;
 use super::{kernel, loopback, tree, users};
 
-/// Goes in, with the folder of the container as its working directory.
+/// Enters the container. The working directory must be the container's folder.
 pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<()> {
     if plan.has(Wall::Hostname) {
         rustix::system::sethostname(name.as_bytes())
@@ -43,13 +43,13 @@ fn own_files(plan: &Plan) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| named("leave the mounts of the host", error.into()))?;
     keep_to_ourselves()?;
     if plan.has(Wall::Processes) {
-        // This program looks for processes there, too.
+        // This program also reads `/proc` to find processes.
         fresh("proc", Path::new("/proc"), HARMLESS | MsFlags::MS_NOEXEC, "")?;
     }
     tree::make(plan)
 }
 
-/// Gives the folder to who is root in the container, and what programs write in to who runs them.
+/// Gives the folder to the container's root user, and the work directory to the user that runs its programs.
 fn give_away(plan: &Plan, first: u32) -> io::Result<()> {
     let owner = if plan.has(Wall::Files) {
         users::find(&Path::new(tree::ROOT).join("etc"), plan.user())?
@@ -61,15 +61,16 @@ fn give_away(plan: &Plan, first: u32) -> io::Result<()> {
             .map_err(|error| named(&format!("give {path} to the container"), error.into()))
     };
     give("work", owner.id, owner.group)?;
-    // Whoever runs a program of the container begins there, and nobody else comes so far.
+    // Programs of every user of the container start there. Other users of the host cannot reach the folder.
     fs::set_permissions("work", fs::Permissions::from_mode(0o1777))?;
     [".", "log"].into_iter().try_for_each(|path| give(path, 0, 0))
 }
 
-/// Leaves the users of the host, waits until the outer program has said which ones there are instead, and is their root.
+/// Creates a user namespace, waits until the outer program has written its id maps, and becomes root in it.
 ///
-/// What the kernel counts for a namespace of users, it counts for the owner of that, too. So this program first becomes the user
-/// of the host that is root in the container: a container uses up nothing of root's or of another container.
+/// The kernel charges the resources of a user namespace to its owner as well. This program therefore first
+/// becomes the host user that is root in the container. A container thus uses up no quota of root or of
+/// another container.
 fn leave_users(first: u32) -> io::Result<()> {
     let owner = Uid::from_raw(first);
     rustix::thread::set_thread_res_uid(Uid::ROOT, owner, Uid::ROOT)?;

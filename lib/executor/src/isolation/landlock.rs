@@ -1,5 +1,5 @@
-//! Landlock: the kernel holds a program in what it may read and write, whatever it becomes, and keeps it from the sockets
-//! without a file that other programs of the host have.
+//! Landlock: restricts the files that a program and its descendants may read and write, and the abstract
+//! sockets of other programs that they may connect to.
 
 use std::io;
 use std::path::Path;
@@ -11,12 +11,12 @@ use landlock::{
 
 use super::WORK;
 
-/// What is known of it; an older kernel does less of that.
+/// Landlock version that is used. Older kernels support less of it.
 const KNOWN: ABI = ABI::V6;
-/// Where programs may write, unless what is mounted there refuses it.
+/// Folders in which programs may write, unless a mount there is read-only.
 const WRITTEN: [&str; 6] = [WORK, "/tmp", "/var/tmp", "/run", "/dev", "/proc"];
 
-/// What programs are held in: all that is known of it.
+/// Returns the restrictions: everything that the known version offers.
 fn rules(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
     Ruleset::default()
         .set_compatibility(level)
@@ -25,12 +25,13 @@ fn rules(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
         .create()
 }
 
-/// Whether this kernel has all of it.
+/// Returns `true` if this kernel supports all restrictions.
 pub(super) fn is_there() -> bool {
     rules(CompatLevel::HardRequirement).is_ok()
 }
 
-/// Holds this program and all that it starts or becomes, as far as this kernel can. It may write in `work` besides.
+/// Restricts this program and everything that it starts or executes, as far as this kernel can. `work` is
+/// writable, too.
 pub(super) fn hold(work: &Path) -> io::Result<()> {
     let (read, all) = (AccessFs::from_read(KNOWN), AccessFs::from_all(KNOWN));
     let mut rules = rules(CompatLevel::BestEffort).map_err(io::Error::other)?;

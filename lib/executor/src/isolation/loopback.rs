@@ -1,25 +1,23 @@
-//! The loopback device of a network of one's own: it is there, and down.
+//! Loopback device of a new network namespace, which is down initially.
 
 use std::io;
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 
-/// It is the first device of every network.
+/// Index of the loopback device, which is the first device of every network namespace.
 const DEVICE: i32 = 1;
-/// `RTM_NEWLINK`: sets what is said of a device.
+/// `RTM_NEWLINK`: changes the attributes of a device.
 const SET_LINK: u16 = 16;
-/// `NLM_F_REQUEST | NLM_F_ACK`.
 const ASK: u16 = 1 | 4;
-/// `NLMSG_ERROR`, which says that all went well, too.
+/// `NLMSG_ERROR`, which also reports success.
 const OUTCOME: u16 = 2;
-/// `IFF_UP`.
 const UP: u32 = 1;
 
-/// Switches it on.
+/// Brings the loopback device up.
 pub(super) fn up() -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
-    // The first protocol of the family is that of devices and routes.
+    // No protocol number selects the first protocol of the family, which handles devices and routes.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     sendto(&socket, &question(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0_u8; 1024];
@@ -27,7 +25,8 @@ pub(super) fn up() -> io::Result<()> {
     outcome(&answer[..count])
 }
 
-/// A header (length, kind, flags, number, sender) and a link (family, type, device, flags, which flags).
+/// Returns the request: a header (length, kind, flags, number, sender) and a link (family, type, device,
+/// flags, mask of flags).
 fn question() -> Vec<u8> {
     let mut bytes = vec![];
     bytes.extend(32_u32.to_ne_bytes());

@@ -1,26 +1,27 @@
-//! How a container is kept apart from its host and from others (docs/model.md, "Isolation").
+//! Isolation of a container from its host and from other containers (docs/model.md, "Isolation").
 //!
 //! ```text
-//!   rep ──▶ shim            enters the groups, leaves the namespaces of the host, gives the next one its users, waits
-//!            └─▶ shim init  is process 1 of the container: makes its file system, then lives as every shim does
-//!                 └─▶ shim program   enters that file system, gives up every right, becomes the program (or unpacks)
+//!   rep ──▶ shim            enters the groups, creates namespaces, writes the id maps of the next program, waits
+//!            └─▶ shim init  is process 1 of the container: builds its file system, then acts as every shim does
+//!                 └─▶ shim program   enters that file system, drops all rights, becomes the program (or unpacks)
 //! ```
 //!
-//! Three programs, since each step wants a process of one thread that has just begun, and no other step can take its place:
-//! who makes a namespace of processes is not in it, who is 1 in it needs the rights that no program may have. The last one
-//! is told by a socket what to become, for an environment that a definition wrote must touch no program that has rights.
+//! Three programs are needed, since each step requires a new process with one thread. The process that
+//! creates a process namespace is not in it, and process 1 in it needs rights that no program of a container
+//! may have. The last program receives its request over a socket, since an environment from a definition must
+//! not affect a program with rights.
 //!
 //! | the file | does |
 //! |---|---|
-//! | `plan.rs` | what is to be done for one container; the rep writes it into the container's spec |
-//! | `probe.rs` | finds out once what this host gives |
+//! | `plan.rs` | the isolation plan of one container, which the rep writes into the container's spec |
+//! | `probe.rs` | detects which isolation layers this host supports |
 //! | `outer.rs`, `inner.rs`, `program.rs` | the three programs |
 //! | `tree.rs`, `mounts.rs` | the file system |
-//! | `users.rs` | users of the container by name, and what they are on the host |
-//! | `terminal.rs` | terminals for programs that somebody talks to |
-//! | `calls.rs`, `landlock.rs` | which system calls are refused; Landlock |
-//! | `kernel.rs` | limits of the kernel for its users |
-//! | `disk.rs` | how much disk is used |
+//! | `users.rs` | users of the container by name, and their ids on the host |
+//! | `terminal.rs` | terminals for interactive programs |
+//! | `calls.rs`, `landlock.rs` | refused system calls; Landlock |
+//! | `kernel.rs` | kernel limits for its users |
+//! | `disk.rs` | disk use |
 
 mod calls;
 mod disk;
@@ -46,9 +47,9 @@ pub(crate) use program::{Deed, NotStarted, Session, Wish, become_program, exchan
 pub(crate) use terminal::{Pair, resize};
 pub(crate) use users::OWNER;
 
-/// What the second of the three programs is called.
+/// Argument that selects the second of the three programs.
 pub(crate) const INIT: &str = "init";
-/// What the third is called.
+/// Argument that selects the third.
 pub(crate) const PROGRAM: &str = "program";
-/// Where the working directory of a container is, as its programs see it: the home of who owns it.
+/// Work directory of a container as its programs see it, and home of the user that owns it.
 pub(crate) const WORK: &str = "/home/vcap";

@@ -1,4 +1,4 @@
-//! Mounts, each by a system call or two.
+//! Helpers for mounts, each with one or two system calls.
 
 use std::fs;
 use std::io;
@@ -11,27 +11,27 @@ use super::outer::named;
 
 const NONE: Option<&str> = None;
 
-/// What every mount of a container is: nobody becomes somebody else by a file, and nothing there is a device.
+/// Flags of every mount of a container: no rights by setuid files, and no devices.
 pub(super) const HARMLESS: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
-/// What is mounted from now on stays in this namespace.
+/// Keeps all later mounts within this mount namespace.
 pub(super) fn keep_to_ourselves() -> io::Result<()> {
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .map_err(|error| named("keep mounts to the container", error.into()))
 }
 
-/// Mounts a file system of the kernel's.
+/// Mounts a kernel file system.
 pub(super) fn fresh(kind: &str, at: &Path, flags: MsFlags, options: &str) -> io::Result<()> {
     mount(Some(kind), at, Some(kind), flags, Some(options))
         .map_err(|error| named(&format!("mount {kind} at {}", at.display()), error.into()))
 }
 
-/// Shows what is at `from` at `at` too, with all that is mounted below.
+/// Bind-mounts `from` at `at`, with all mounts below it.
 pub(super) fn show(from: &Path, at: &Path) -> io::Result<()> {
     bind(from, at, MsFlags::MS_REC)
 }
 
-/// The same without what is mounted below.
+/// Bind-mounts `from` at `at`, without the mounts below it.
 pub(super) fn show_alone(from: &Path, at: &Path) -> io::Result<()> {
     bind(from, at, MsFlags::empty())
 }
@@ -41,7 +41,7 @@ fn bind(from: &Path, at: &Path, flags: MsFlags) -> io::Result<()> {
         .map_err(|error| named(&format!("show {} at {}", from.display(), at.display()), error.into()))
 }
 
-/// Adds flags to a mount, and to all mounts below it.
+/// Adds flags to a mount and to all mounts below it.
 pub(super) fn restrict(at: &Path, flags: MsFlags) -> io::Result<()> {
     for path in at_and_below(&fs::read_to_string("/proc/self/mountinfo")?, &fs::canonicalize(at)?) {
         remount(&path, flags | kept(&path)?)?;
@@ -54,18 +54,18 @@ fn remount(at: &Path, flags: MsFlags) -> io::Result<()> {
         .map_err(|error| named(&format!("restrict {}", at.display()), error.into()))
 }
 
-/// Refuses writing to a mount of our own, and to none of those below it.
+/// Makes a mount of this namespace read-only, but not the mounts below it.
 pub(super) fn only_read(at: &Path) -> io::Result<()> {
     remount(at, MsFlags::MS_RDONLY | HARMLESS)
 }
 
-/// Shows what is at `from` at `at` too, to be read alone.
+/// Bind-mounts `from` at `at`, read-only and with all mounts below it.
 pub(super) fn show_to_read(from: &Path, at: &Path) -> io::Result<()> {
     show(from, at)?;
     restrict(at, HARMLESS | MsFlags::MS_RDONLY)
 }
 
-/// The flags that a mount has already: who is root in a namespace may not take them away.
+/// Returns the flags that a mount already has. Root of a namespace may not remove them.
 fn kept(at: &Path) -> io::Result<MsFlags> {
     let has = statvfs(at)?.f_flag;
     let pairs = [
@@ -80,7 +80,7 @@ fn kept(at: &Path) -> io::Result<MsFlags> {
     Ok(pairs.into_iter().filter(|(flag, _)| has.contains(*flag)).map(|(_, flag)| flag).collect())
 }
 
-/// The mounts at a path and below it, the upper ones first.
+/// Returns the mounts at a path and below it, parents first.
 fn at_and_below(mountinfo: &str, at: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = mountinfo
         .lines()
@@ -93,7 +93,7 @@ fn at_and_below(mountinfo: &str, at: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A path as the kernel writes it: what separates fields stands as `\040` and the like.
+/// Decodes a path from the kernel, which escapes separators as `\040` and the like.
 fn unescaped(text: &str) -> PathBuf {
     let mut path = text.to_owned();
     for (escape, meant) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {

@@ -1,4 +1,4 @@
-//! The first of the three programs: it leaves the namespaces of the host, and waits for the container to end.
+//! First of the three programs. It creates the namespaces and waits for the container to end.
 
 use std::fs;
 use std::io;
@@ -16,18 +16,19 @@ use super::plan::Plan;
 use super::users;
 use crate::ids::IDS;
 
-/// How long the two programs wait for each other at the most. Neither does more meanwhile than a few system calls.
+/// Maximum time that the first two programs wait for each other. Each of them only makes a few system calls
+/// in that time.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
-/// How often they look.
+/// Polling interval of that wait.
 pub(super) const LOOK: Duration = Duration::from_micros(200);
 
-/// Whether this container leaves any namespace of the host.
+/// Returns `true` if this container leaves any namespace of the host.
 pub(crate) fn leaves_host(plan: &Plan) -> bool {
     plan.has(Wall::Files) || !namespaces(plan).is_empty()
 }
 
-/// The namespaces that a container has to itself, but for that of mounts: its first process makes that, for this program
-/// needs the processes of the host where they are.
+/// Returns the container's own namespaces except for the mount namespace. Its first process creates that one,
+/// since this program needs the host's view of `/proc`.
 fn namespaces(plan: &Plan) -> CloneFlags {
     let wanted = [
         (plan.has(Wall::Processes), CloneFlags::CLONE_NEWPID),
@@ -38,16 +39,16 @@ fn namespaces(plan: &Plan) -> CloneFlags {
     wanted.into_iter().filter(|(has, _)| *has).map(|(_, flag)| flag).collect()
 }
 
-/// Starts the second program in namespaces of its own, and ends as it does.
+/// Starts the second program in new namespaces, and exits with its result.
 pub(crate) fn lead(plan: &Plan) -> io::Result<ExitCode> {
     let mut flags = namespaces(plan);
     if plan.first_id.is_none() {
-        // Who is not root may have the others only together with users of its own, of which it is then root.
+        // Without root the other namespaces require a user namespace, in which this program is then root.
         flags |= CloneFlags::CLONE_NEWUSER;
     }
     if plan.has(Wall::Memory) {
-        // What keeps the container is in its groups, and should not be what is killed for want of memory. Where we may not
-        // say so, that is what is larger.
+        // This shim is in the container's groups and should not be chosen by the OOM killer. If setting the
+        // score is not permitted, the kernel chooses by size.
         drop(fs::write("/proc/self/oom_score_adj", "-1000"));
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
@@ -73,19 +74,19 @@ fn be_root_of_oneself(user: u32, group: u32) -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
-/// Waits until the second program has left the users of the host, and says which ones it has instead: nobody in a namespace
-/// may do that for more than one.
+/// Waits until the second program has created its user namespace, and writes its id maps. A process inside
+/// the namespace may map one id only.
 fn give_users(inner: &mut Child, first: u32) -> io::Result<()> {
     let pid = inner.id();
-    // A new namespace has no users yet. This file, unlike the links in `ns`, needs no right to trace the process: a rep in a
-    // container of Docker lacks that right.
+    // A new namespace has an empty map. Unlike the links in `ns`, this file needs no permission to trace the
+    // process, which a rep in a Docker container lacks.
     let has_left =
         || fs::read_to_string(format!("/proc/{pid}/uid_map")).is_ok_and(|map| map.trim().is_empty());
     let end = Instant::now() + LIMIT;
-    // Of one that has ended nothing is said any more.
+    // Polling stops when the program exits.
     while !has_left() {
         if inner.try_wait()?.is_some() {
-            // It has said itself why.
+            // The second program has logged the reason.
             return Ok(());
         }
         if Instant::now() > end {
@@ -94,19 +95,19 @@ fn give_users(inner: &mut Child, first: u32) -> io::Result<()> {
         sleep(LOOK);
     }
     let map = users::map(first, IDS);
-    // The second program goes on when it has its users, so they come last.
+    // The second program continues as soon as it has user ids, so they are written last.
     fs::write(format!("/proc/{pid}/gid_map"), &map)?;
     fs::write(format!("/proc/{pid}/uid_map"), &map)
 }
 
-/// This program, once more.
+/// Returns a command that runs this program again.
 pub(crate) fn again() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(std::env::args_os().next().unwrap_or_default());
     command
 }
 
-/// An error that says what could not be done.
+/// Adds the failed operation to an error.
 pub(super) fn named(what: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! What is to be done to keep one container apart.
+//! Isolation plan of one container.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,16 @@ use schemas::isolation::{Isolation, Wall};
 
 use crate::cgroup::Limits;
 
-/// The file system that a container gets.
+/// Root file system of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Tree {
-    /// What programs need of the host's.
+    /// The folders of the host that programs need.
     Host,
-    /// This folder's.
+    /// The files of this folder.
     Folder {
-        /// The folder.
         path: PathBuf,
-        /// Who runs programs that name nobody; empty: root.
+        /// User of programs that name none. Empty for root.
         user: String,
         /// Environment of its programs, as `NAME=value`.
         environment: Vec<String>,
@@ -26,7 +25,7 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
-    /// What it says of the environment of programs, as `NAME=value`.
+    /// Returns the environment of its programs, as `NAME=value`.
     pub(crate) fn environment(&self) -> &[String] {
         match self {
             Self::Host => &[],
@@ -35,11 +34,11 @@ impl Tree {
     }
 }
 
-/// Folders of the host that hold keys, which no container sees.
+/// Folders of the host that contain keys and are hidden from every container.
 const MASKED: [&str; 3] = ["/etc/muster", "/var/lib/muster", "/run/muster"];
 
-/// Returns everything that the containers of a data folder don't see: what every cell hides, and these paths. What a path leads
-/// to is hidden, too.
+/// Returns the paths that are hidden from the containers of a data folder: those that every cell hides,
+/// `data`, and `others`. Targets of symbolic links are included.
 pub(crate) fn masked(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
     let named = MASKED.into_iter().map(Path::new).chain([data]).chain(others.iter().map(PathBuf::as_path));
     let mut all: Vec<PathBuf> = named
@@ -50,34 +49,34 @@ pub(crate) fn masked(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
-/// How one container is kept apart.
+/// Isolation of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// The walls that it gets. One that can't be had fails the container.
+    /// Isolation layers of the container. It fails if one of them cannot be set up.
     pub(crate) walls: Isolation,
-    /// The first id that its users have on the host; none: all of them are the rep's own user.
+    /// First id of its users on the host. `None` if all of them are the rep's own user.
     pub(crate) first_id: Option<u32>,
-    /// Whether that range belongs to this container alone, and not to the image that it runs.
+    /// `true` if the range of ids belongs to this container alone, `false` if it belongs to the image that it
+    /// runs.
     pub(crate) own_ids: bool,
-    /// Its file system.
     pub(crate) tree: Tree,
-    /// Whether it has a network of its own, which leads nowhere.
+    /// `true` if it has a network namespace with the loopback device only.
     pub(crate) own_network: bool,
-    /// The groups that limit it.
+    /// Control groups of version 1 that limit it, and its OOM counter.
     pub(crate) limits: Limits,
-    /// Files and folders of the host that it doesn't see.
+    /// Files and folders of the host that are hidden from it.
     pub(crate) masked: Vec<PathBuf>,
-    /// Programs of the host that it may need beside those that every container sees.
+    /// Programs of the host that it may need in addition to those in the standard folders.
     pub(crate) programs: Vec<PathBuf>,
 }
 
 impl Plan {
-    /// Whether it gets this wall.
+    /// Returns `true` if the container gets this isolation layer.
     pub(crate) const fn has(&self, wall: Wall) -> bool {
         self.walls.has(wall)
     }
 
-    /// Who runs programs that name nobody.
+    /// Returns the user of programs that name none.
     pub(crate) fn user(&self) -> &str {
         match &self.tree {
             Tree::Host => super::OWNER,

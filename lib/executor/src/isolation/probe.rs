@@ -1,4 +1,4 @@
-//! What this host gives: found out once, by trying.
+//! Isolation layers that this host supports, detected once by trial.
 
 use std::fs;
 
@@ -7,23 +7,23 @@ use schemas::isolation::{Isolation, Wall};
 
 use super::landlock;
 
-/// What was found.
+/// Isolation that containers of this host can get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The walls that containers get.
+    /// Isolation layers of the containers.
     pub(crate) walls: Isolation,
-    /// Whether their users have ids of the host of their own; else they are the rep's user.
+    /// `true` if their users have host ids of their own, `false` if they are the rep's user.
     pub(crate) own_ids: bool,
 }
 
-/// The walls that are the kernel's alone, whoever asks for them.
+/// Returns the isolation layers that depend on the kernel alone, not on the rights of this program.
 pub(crate) fn kernel_walls() -> Isolation {
     let refuses = fs::exists("/proc/sys/kernel/seccomp/actions_avail").unwrap_or(false);
     let known = [(refuses, Wall::Calls), (landlock::is_there(), Wall::Landlock), (true, Wall::Disk)];
     known.into_iter().filter(|(has, _)| *has).fold(Isolation::NONE, |walls, (_, wall)| walls.with(wall))
 }
 
-/// What is tried of the others, one after the other until a container lives in it.
+/// Returns the combinations of the other layers to try, strongest first, until a container starts with one.
 pub(crate) fn ladder() -> Vec<Found> {
     let with = |walls: &[Wall]| walls.iter().fold(Isolation::NONE, |all, wall| all.with(*wall));
     let shared = with(&[Wall::Files, Wall::Processes, Wall::Ipc, Wall::Hostname]);

@@ -1,6 +1,6 @@
-//! The third of the three programs: it enters the file system of its container, gives up every right, and becomes the
-//! program that the definition names. Or it unpacks what was fetched for the container, or opens what is sent for it, with no
-//! more rights than such a program.
+//! Third of the three programs. It enters the file system of its container, drops all rights, and becomes the
+//! program that the definition names. It can instead unpack a downloaded archive or open a file for an
+//! upload, with no more rights than such a program.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -33,37 +33,37 @@ use crate::image::files::Files;
 use crate::socket::{receive_piece, send_piece};
 use crate::transfer::is_absolute;
 
-/// How long a program may take to begin.
+/// Time limit for starting a program.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What is to be done.
+/// Request to the third program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Wish {
-    /// How the container is kept apart; none: it isn't.
+    /// Isolation of the container. `None` if it is not isolated.
     pub(crate) plan: Option<Plan>,
     pub(crate) deed: Deed,
     pub(crate) environment: BTreeMap<String, String>,
-    /// The working directory of the container, as it sees it.
+    /// Work directory of the container, as the container sees it.
     pub(crate) work: PathBuf,
-    /// Where it begins, as it sees it.
+    /// Initial working directory, as the container sees it.
     pub(crate) dir: PathBuf,
-    /// Who runs it; empty: whoever runs programs that name nobody.
+    /// User that runs it. Empty for the default user of the container.
     pub(crate) user: String,
-    /// Bytes of the largest file that it may write; none: any.
+    /// Maximum size of a file that it may write, in bytes. `None` if unlimited.
     pub(crate) file_bytes: Option<u64>,
-    /// Files that it may have open; none: as many as the cell lets it.
+    /// Maximum number of open files. `None` for the cell's own limit.
     pub(crate) nofile: Option<u64>,
     pub(crate) session: Session,
 }
 
-/// Which session a program belongs to.
+/// Session of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Session {
-    /// That of the container.
+    /// Session of the container.
     Container,
-    /// One of its own.
+    /// Session of its own.
     Own,
-    /// One of its own, with the terminal that is its standard input.
+    /// Session of its own, whose controlling terminal is the program's standard input.
     Terminal,
 }
 
@@ -73,47 +73,39 @@ impl Wish {
     }
 }
 
-/// What is done once every right is given up.
+/// Operation to perform once all rights are dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Deed {
-    /// Becomes a program.
-    Run {
-        /// Which.
-        path: String,
-        /// Its arguments.
-        args: Vec<String>,
-    },
-    /// Unpacks the archive that is its standard output.
+    /// Executes a program.
+    Run { path: String, args: Vec<String> },
+    /// Unpacks the archive that is open as standard output.
     Unpack {
-        /// Into which folder.
+        /// Target folder.
         to: String,
-        /// How many bytes at the most.
+        /// Maximum unpacked size in bytes.
         most_bytes: u64,
     },
-    /// Opens a file to be read, and gives it to who asked.
-    Open {
-        /// Which.
-        path: String,
-    },
+    /// Opens a file for reading and sends its descriptor to the caller.
+    Open { path: String },
 }
 
-/// Why a program could not be begun.
+/// Reason why a program did not start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum NotStarted {
-    /// It can't begin where it should: the number of the system's error, if it has one, and its text.
+    /// The working directory cannot be entered: the system's error number, if known, and the text.
     Dir(Option<i32>, String),
-    /// Why else.
+    /// Any other reason.
     Other(String),
 }
 
-/// Tells a program that was just started what to become, over the other end of its standard input, and waits until it is
-/// that. Its standard input is `input` from then on; none: it reads nothing.
+/// Sends a request to a new process over the other end of its standard input, and waits until the process has
+/// become the program. The program's standard input is then `input`, or `/dev/null` if that is `None`.
 pub(crate) fn exchange(
     mut socket: UnixStream,
     wish: &Wish,
     input: Option<BorrowedFd<'_>>,
 ) -> io::Result<Result<(), NotStarted>> {
-    // If it is gone already, its end says so below.
+    // A send error counts only if the process did not reply with a reason of its own.
     let told = tell(&mut socket, wish, input)?;
     let mut answer = vec![];
     socket.read_to_end(&mut answer)?;
@@ -124,7 +116,7 @@ pub(crate) fn exchange(
     }
 }
 
-/// The same, of one that is to open a file.
+/// Sends a request to open a file to a new process, and returns the file.
 pub(crate) fn exchange_for_file(mut socket: UnixStream, wish: &Wish) -> io::Result<Result<File, NotStarted>> {
     let told = tell(&mut socket, wish, None)?;
     let (answer, file) = receive_all(&socket)?;
@@ -138,7 +130,7 @@ pub(crate) fn exchange_for_file(mut socket: UnixStream, wish: &Wish) -> io::Resu
     }
 }
 
-/// Tells a program what to become. The inner error: it doesn't listen.
+/// Sends a request. The inner error means that the process does not read it.
 fn tell(socket: &mut UnixStream, wish: &Wish, input: Option<BorrowedFd<'_>>) -> io::Result<io::Result<()>> {
     socket.set_read_timeout(Some(LIMIT))?;
     socket.set_write_timeout(Some(LIMIT))?;
@@ -149,7 +141,7 @@ fn tell(socket: &mut UnixStream, wish: &Wish, input: Option<BorrowedFd<'_>>) -> 
     Ok(told)
 }
 
-/// Receives all that comes, and the file that came with it.
+/// Receives bytes until the end, and the file that was attached.
 fn receive_all(socket: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let (mut bytes, mut file) = (vec![], None);
     loop {
@@ -161,7 +153,7 @@ fn receive_all(socket: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     }
 }
 
-/// Does what is wished on the standard input, or says there why not.
+/// Handles the request on standard input. A failure is reported to the same socket.
 pub(crate) fn become_program() -> ExitCode {
     match obey() {
         Ok(()) => ExitCode::SUCCESS,
@@ -179,7 +171,7 @@ fn obey() -> io::Result<()> {
     let why = match be(&wish, input) {
         Ok(Ready::ToUnpack(into, most_bytes)) => {
             let archive = io::stdout().as_fd().try_clone_to_owned()?;
-            // Who asked waits for the end of this program from now on.
+            // Closing the socket signals success. The caller then waits for this process to exit.
             drop(socket);
             return archive::unpack(archive.into(), &into, most_bytes);
         }
@@ -190,11 +182,11 @@ fn obey() -> io::Result<()> {
     Err(io::Error::other("it was told why it is not the program"))
 }
 
-/// What is left to be done.
+/// Operation that remains after all rights are dropped.
 enum Ready {
-    /// To unpack, into this, so many bytes.
+    /// Unpack into this folder, at most this many bytes.
     ToUnpack(Files, u64),
-    /// To give this file away.
+    /// Send this file to the caller.
     ToGive(File),
 }
 
@@ -210,13 +202,14 @@ impl From<Errno> for NotStarted {
     }
 }
 
-/// The rights go in the order in which each may still be given up. A program never returns.
+/// Drops rights in an order that keeps each remaining step permitted, and performs or prepares the operation.
+/// Does not return if it becomes a program.
 fn be(wish: &Wish, input: Option<OwnedFd>) -> Result<Ready, NotStarted> {
     if wish.has(Wall::Files) {
         enter(Path::new(tree::ROOT))?;
     }
     if wish.has(Wall::Memory) {
-        // What the container's first process is spared from, its programs are not.
+        // The container's first process is exempt from the OOM killer, but its programs are not.
         fs::write("/proc/self/oom_score_adj", "0").map_err(|error| named("be killed like others", error))?;
     }
     read_from(input)?;
@@ -238,7 +231,7 @@ fn be(wish: &Wish, input: Option<OwnedFd>) -> Result<Ready, NotStarted> {
     }
 }
 
-/// Makes this the standard input; none: there is nothing to be read.
+/// Replaces standard input. `None` stands for `/dev/null`.
 fn read_from(input: Option<OwnedFd>) -> io::Result<()> {
     let null = || rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let input = input.map_or_else(null, Ok)?;
@@ -258,7 +251,7 @@ fn lead_session(session: Session) -> io::Result<()> {
     Ok(())
 }
 
-/// Everything that a program in a container has not.
+/// Drops every right that a program in a container must not have.
 fn give_up(wish: &Wish, plan: &Plan) -> Result<(), NotStarted> {
     let name = if wish.user.is_empty() { plan.user() } else { &wish.user };
     let user = plan.has(Wall::Files).then(|| users::find(Path::new("/etc"), name)).transpose()?;
@@ -274,7 +267,7 @@ fn give_up(wish: &Wish, plan: &Plan) -> Result<(), NotStarted> {
     give_up_rights()?;
     begin_in(wish)?;
     rustix::thread::set_no_new_privs(true)?;
-    // Also where the kernel has not all of what that wall promises.
+    // Landlock applies as far as the kernel supports it, even if the host lacks the complete Landlock layer.
     landlock::hold(&wish.work).map_err(|error| named("be held by Landlock", error))?;
     if plan.has(Wall::Calls) {
         calls::refuse().map_err(|error| named("give up system calls", error))?;
@@ -288,7 +281,7 @@ fn begin_in(wish: &Wish) -> Result<(), NotStarted> {
     Ok(limit(wish)?)
 }
 
-/// A path that begins at the root is one of the container's own files.
+/// Fails if the container has no file system of its own, so that absolute paths would be those of the host.
 fn own_files(wish: &Wish, path: &str) -> Result<(), NotStarted> {
     if wish.has(Wall::Files) {
         return Ok(());
@@ -298,7 +291,8 @@ fn own_files(wish: &Wish, path: &str) -> Result<(), NotStarted> {
     )))
 }
 
-/// Opens a file that is to be sent. Whatever links the container made, no other file than one that it may read itself.
+/// Opens a file for an upload. Links that the container created give access only to files that it may read
+/// itself.
 fn open(wish: &Wish, path: &str) -> Result<File, NotStarted> {
     let resolve = if is_absolute(path) {
         own_files(wish, path)?;
@@ -308,7 +302,7 @@ fn open(wish: &Wish, path: &str) -> Result<File, NotStarted> {
     } else {
         ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH
     };
-    // Not to wait: a program may have made a pipe of that name.
+    // Do not block: a program may have created a pipe with that name.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened =
         openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve).map_err(|error| match error {
@@ -323,10 +317,10 @@ fn open(wish: &Wish, path: &str) -> Result<File, NotStarted> {
     }
 }
 
-/// Makes the file system of the container the only one there is.
+/// Makes the container's file system the root of this mount namespace.
 fn enter(root: &Path) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
-    // Shown upon itself it is a mount of this namespace's, which may be moved.
+    // A bind mount on itself belongs to this namespace, so it can be moved.
     show(root, root)?;
     std::env::set_current_dir(root)?;
     rustix::process::pivot_root(".", ".").map_err(|error| named("enter the container", error.into()))?;
@@ -334,15 +328,15 @@ fn enter(root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// What runs a file may give rights by is taken away first.
+/// Drops capabilities that executing a file could grant.
 fn give_up_ways_to_rights(plan: &Plan) -> io::Result<()> {
     if !super::leaves_host(plan) {
-        // Who never was root has none.
+        // A program that never was root has none.
         return Ok(());
     }
     for right in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(right) {
-            // This kernel doesn't know it.
+            // This kernel does not know the capability.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(error) => return Err(named("give up the way to rights", error.into())),
         }

@@ -1,4 +1,5 @@
-//! Terminals: of the container's own where it has its own files, so that a program finds its terminal by name.
+//! Terminals for programs. If the container has its own file system, the terminal belongs to it, so that a
+//! program can open it by name.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,16 +16,16 @@ use super::outer::named;
 use super::plan::Plan;
 use super::tree;
 
-/// A terminal.
+/// Pseudoterminal.
 pub(crate) struct Pair {
-    /// What people type in and read from.
+    /// End of the client.
     pub(crate) outer: OwnedFd,
-    /// What programs read and write.
+    /// End of the programs.
     pub(crate) inner: OwnedFd,
 }
 
 impl Pair {
-    /// Makes a terminal of the container in this folder.
+    /// Creates a terminal for the container in this folder.
     pub(crate) fn make(folder: &Path, plan: Option<&Plan>, size: TerminalSize) -> io::Result<Self> {
         let make = || {
             let outer = match plan {
@@ -44,7 +45,7 @@ impl Pair {
     }
 }
 
-/// Gives a terminal this size, and tells its programs so.
+/// Sets the size of a terminal. The kernel notifies its programs.
 pub(crate) fn resize(terminal: impl AsFd, TerminalSize { rows, columns }: TerminalSize) -> io::Result<()> {
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(tcsetwinsize(terminal, size)?)

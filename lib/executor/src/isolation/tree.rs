@@ -1,5 +1,5 @@
-//! The file system of a container, below `root` in its folder. Nothing of it can be written but the working directory,
-//! `/tmp`, `/var/tmp`, `/run` and `/dev/shm`.
+//! File system of a container, at `root` in its folder. Only the work directory, `/tmp`, `/var/tmp`, `/run`
+//! and `/dev/shm` are writable.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -16,17 +16,18 @@ use super::outer::named;
 use super::plan::{Plan, Tree};
 use super::{WORK, users};
 
-/// Where it is, in the folder of the container: who is root in a container may not see the way to that folder.
+/// Mount point in the container's folder. It is relative, since root of a container may not traverse the path
+/// to that folder.
 pub(super) const ROOT: &str = "root";
-/// What programs need of the host.
+/// Folders of the host that programs need.
 const OF_HOST: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"];
-/// What is often installed beside it.
+/// Folder of the host for additionally installed software.
 const ALSO_OF_HOST: &str = "/opt";
 /// Folders that every container has.
 const FOLDERS: [&str; 8] = [WORK, "/proc", "/sys", "/dev", "/tmp", "/run", "/var/tmp", "/root"];
-/// Devices that harm nobody.
+/// Devices that are safe to share.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// What `/dev` has beside them.
+/// Symbolic links in `/dev`.
 const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
     ("fd", "/proc/self/fd"),
@@ -34,14 +35,15 @@ const LINKS: [(&str, &str); 5] = [
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 ];
-/// What `/proc` tells of the host and programs have no business with.
+/// Files in `/proc` that expose or control the host and are hidden.
 const HIDDEN: [&str; 5] = ["kcore", "keys", "timer_list", "sysrq-trigger", "kmsg"];
-/// What of `/proc` changes the host.
+/// Folders in `/proc` that can change the host and are read-only.
 const NOT_WRITTEN: [&str; 4] = ["sys", "irq", "bus", "fs"];
-/// What a container's names are looked up by, taken from the host where an image has none.
+/// Files for name resolution, copied from the host over the image.
 const NAMES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
-/// Makes the file system of a container in its folder, which is where we are. Mounts are kept to this namespace already.
+/// Builds the file system of a container in its folder, which must be the working directory. The mount
+/// namespace must be private already.
 pub(super) fn make(plan: &Plan) -> io::Result<()> {
     let (folder, root) = (Path::new("."), Path::new(ROOT));
     fs::create_dir_all(root)?;
@@ -54,14 +56,15 @@ pub(super) fn make(plan: &Plan) -> io::Result<()> {
     devices(root).map_err(|error| named("make the devices of the container", error))?;
     processes(root).map_err(|error| named("show the processes of the container", error))?;
     if plan.first_id.is_some() {
-        // Who is not root of the host may not show a part of a file system that others are mounted upon.
+        // A user who is not root of the host may not bind-mount part of a file system that has other mounts
+        // on it.
         show_alone(Path::new("/sys"), &root.join("sys"))?;
         restrict(&root.join("sys"), HARMLESS | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY)?;
     }
     Ok(())
 }
 
-/// What programs need of the host, to be read, and nothing else of it.
+/// Mounts the folders of the host that programs need, read-only.
 fn of_host(folder: &Path, root: &Path, plan: &Plan) -> io::Result<()> {
     fresh("tmpfs", root, HARMLESS, "mode=755,size=1m")?;
     FOLDERS.iter().try_for_each(|path| fs::create_dir_all(within(root, path)))?;
@@ -79,7 +82,7 @@ fn of_host(folder: &Path, root: &Path, plan: &Plan) -> io::Result<()> {
         }
     }
     known_owner(folder, root)?;
-    // First, for a program may lie where the container writes.
+    // Mounted before the programs, since a program may be in a writable folder.
     to_write(folder, root)?;
     for program in &plan.programs {
         show_program(root, program)?;
@@ -87,7 +90,7 @@ fn of_host(folder: &Path, root: &Path, plan: &Plan) -> io::Result<()> {
     only_read(root)
 }
 
-/// Has the container know who owns its working directory.
+/// Adds the owner of the work directory to `passwd` and `group`.
 fn known_owner(folder: &Path, root: &Path) -> io::Result<()> {
     let read = |name: &str| fs::read_to_string(Path::new("/etc").join(name)).unwrap_or_default();
     let (passwd, group) = users::with_owner(&read("passwd"), &read("group"));
@@ -103,7 +106,7 @@ fn known_owner(folder: &Path, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows a program of the host where it is there, unless it is seen anyway.
+/// Bind-mounts a program of the host at its path, unless it is visible already.
 fn show_program(root: &Path, program: &Path) -> io::Result<()> {
     let at = within(root, program);
     if at.exists() || !program.is_file() {
@@ -116,7 +119,7 @@ fn show_program(root: &Path, program: &Path) -> io::Result<()> {
     show_to_read(program, &at)
 }
 
-/// The file system of a folder, with what every container has laid over it.
+/// Mounts an image folder, overlaid with the folders that every container has.
 fn of_folder(folder: &Path, root: &Path, path: &Path) -> io::Result<()> {
     let over = folder.join("over");
     FOLDERS.iter().try_for_each(|path| fs::create_dir_all(within(&over, path)))?;
@@ -132,7 +135,7 @@ fn of_folder(folder: &Path, root: &Path, path: &Path) -> io::Result<()> {
     to_write(folder, root)
 }
 
-/// A path in the options of an overlay, which have signs of their own.
+/// Escapes a path for the mount options of an overlay.
 fn escaped(path: &Path) -> String {
     let text = path.display().to_string();
     text.chars()
@@ -140,14 +143,14 @@ fn escaped(path: &Path) -> String {
         .collect()
 }
 
-/// Hides files and folders, where the container would see them.
+/// Hides files and folders that the container would see otherwise.
 fn mask(root: &Path, paths: &[PathBuf]) -> io::Result<()> {
     let top = File::open(root)?;
     for path in paths {
         let path = path.strip_prefix("/").unwrap_or(path);
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = match openat2(&top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // The container doesn't see it anyway.
+            // The container does not see it anyway.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => continue,
             found => found?,
         };
@@ -161,7 +164,7 @@ fn mask(root: &Path, paths: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Devices that harm nobody, and terminals of its own.
+/// Mounts safe devices, and a terminal file system of the container's own.
 fn devices(root: &Path) -> io::Result<()> {
     let dev = root.join("dev");
     fresh("tmpfs", &dev, MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, "mode=755,size=64k")?;
@@ -182,7 +185,7 @@ fn devices(root: &Path) -> io::Result<()> {
     only_read(&dev)
 }
 
-/// The processes of the container, and nothing of the host that could be changed.
+/// Mounts `/proc` of the container, with everything that could change the host read-only or hidden.
 fn processes(root: &Path) -> io::Result<()> {
     let proc = root.join("proc");
     let silent = HARMLESS | MsFlags::MS_NOEXEC;
@@ -197,7 +200,7 @@ fn processes(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What can be written: folders of the container's own, on the disk that its limit counts.
+/// Mounts the writable folders. All but `/run` are on the disk that the container's limit counts.
 fn to_write(folder: &Path, root: &Path) -> io::Result<()> {
     let tmp = folder.join("tmp");
     fs::create_dir_all(&tmp)?;
@@ -210,7 +213,7 @@ fn to_write(folder: &Path, root: &Path) -> io::Result<()> {
     fresh("tmpfs", &root.join("run"), HARMLESS, "mode=1777,size=16m")
 }
 
-/// A path of the container, as it is seen from outside.
+/// Returns the path at which a container's path is visible from outside.
 fn within(root: &Path, path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     root.join(path.strip_prefix("/").unwrap_or(path))

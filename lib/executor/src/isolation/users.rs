@@ -1,35 +1,35 @@
-//! Users of a container: by name, as `/etc/passwd` and `/etc/group` of its file system have them.
+//! Users of a container, looked up in `/etc/passwd` and `/etc/group` of its file system.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Who owns the working directory of a container on the host's own file system, and runs its programs. Cloud Foundry's
-/// applications know the name.
+/// User that owns a container's work directory and runs its programs, if the container uses the host's file
+/// system. Applications for Cloud Foundry expect this name.
 pub(crate) const OWNER: &str = "vcap";
-/// Its id in the container.
+/// Id of [`OWNER`] in the container.
 const OWNER_ID: u32 = 2000;
-/// Who is root.
+/// Name of the superuser.
 const ROOT: &str = "root";
 
-/// A user of a container, with ids as they are in it.
+/// User of a container, with ids as seen inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) id: u32,
     pub(super) group: u32,
-    /// The other groups that it is in.
+    /// Supplementary groups.
     pub(super) groups: Vec<u32>,
     pub(super) home: String,
 }
 
-/// What the kernel is told to give a container so many ids from `first` on.
+/// Returns the kernel's id map for `count` ids of the host from `first` on.
 pub(super) fn map(first: u32, count: u32) -> String {
     format!("0 {first} {count}")
 }
 
-/// Finds a user: `NAME`, `ID`, and either with `:GROUP` behind it, by name or by number.
+/// Finds a user by `NAME` or `ID`, each optionally followed by `:GROUP` as a name or number.
 ///
-/// `etc` is the folder with `passwd` and `group`. A number need not stand there, and root neither.
+/// `etc` is the folder with `passwd` and `group`. Numbers and root need not be listed there.
 pub(super) fn find(etc: &Path, wanted: &str) -> io::Result<User> {
     let passwd = fs::read_to_string(etc.join("passwd")).unwrap_or_default();
     let group = fs::read_to_string(etc.join("group")).unwrap_or_default();
@@ -76,8 +76,8 @@ fn number_of(text: &str) -> io::Result<u32> {
     text.parse().map_err(|_| io::Error::other(format!("{text:?} is no number of a user or group")))
 }
 
-/// The host's `passwd` and `group` with the owner of working directories. Its id is what counts: whoever else has that name
-/// there has another one, and is nobody in a container.
+/// Adds the owner of work directories to the host's `passwd` and `group`. An existing user of that name is
+/// replaced: it has another id, which no container uses.
 pub(super) fn with_owner(passwd: &str, group: &str) -> (String, String) {
     let with = |text: &str, owner: String| {
         let others = text.lines().filter(|line| line.split(':').next() != Some(OWNER));

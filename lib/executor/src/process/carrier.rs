@@ -1,4 +1,4 @@
-//! Fetches and sends what the shim of a container asks for.
+//! Downloads and uploads requested by the shim of a container.
 
 use std::fs::File;
 use std::io;
@@ -20,14 +20,15 @@ use crate::folder::Folder;
 use crate::socket;
 use crate::transfer::{Answer, Question, SOCKET, transfers};
 
-/// Fetches and sends for one container.
+/// Transfer service of one container.
 pub(super) struct Carrier {
     shared: Arc<Shared>,
     guid: InstanceGuid,
     folder: Folder,
 }
 
-/// Opens the socket of a container's folder; none if nothing is fetched or sent for it. Whoever reaches the folder may use it.
+/// Opens the transfer socket of a container's folder. `None` if the recipe has no downloads or uploads. Every
+/// process that reaches the folder may use the socket.
 pub(super) fn listen(folder: &Folder, recipe: &Recipe) -> io::Result<Option<UnixListener>> {
     if transfers(recipe).is_empty() {
         return Ok(None);
@@ -40,7 +41,7 @@ impl Carrier {
         Self { shared, guid, folder }
     }
 
-    /// Serves for as long as it is polled. What is under way then is stopped.
+    /// Serves requests while it is polled. Dropping the future cancels running transfers.
     pub(super) async fn serve(&self, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut served = FuturesUnordered::new();
@@ -61,7 +62,7 @@ impl Carrier {
         };
         let (answer, file) = tokio::select! {
             answered = self.answer(question, files.pop().map(File::from)) => answered,
-            // Nobody waits for it any more.
+            // The shim closed the connection, so the result is not needed.
             () = socket::gone(&asked) => return,
         };
         if let Err(error) = socket::send(&asked, &answer, file.as_ref().map(AsFd::as_fd).as_slice()).await {
@@ -103,7 +104,7 @@ impl Carrier {
         upload: &Upload,
         file: File,
     ) -> Result<(Answer, Option<File>), String> {
-        // A program of the container opened it, and it may be anything.
+        // A program of the container opened the file, so it may be of any type.
         let kind = file.metadata().map_err(|error| error.to_string())?;
         if !kind.is_file() {
             return Err("it is not a file".to_owned());
@@ -113,7 +114,7 @@ impl Carrier {
         Ok((Answer::Done { bytes: sent.map_err(|error| error.to_string())?, kept: false }, None))
     }
 
-    /// A URL, and whether nothing of it may be told.
+    /// Returns the plain text of a URL, and `true` if it must be kept secret.
     fn opened(&self, recipe: &Recipe, url: &Secret) -> Result<(String, bool), String> {
         if let Some(plain) = url.plain() {
             return Ok((plain.to_owned(), tells_a_secret(plain)));
@@ -128,7 +129,7 @@ impl Carrier {
         Ok((text, true))
     }
 
-    /// The store of the cell, opened when something is first fetched or sent.
+    /// Returns the cell's store and opens it at the first use.
     async fn store(&self) -> Result<&Store, String> {
         let settings = &self.shared.settings;
         let open = || async {

@@ -1,5 +1,6 @@
-//! The logs of containers that are gone: people ask for them just when it is too late. What was `log/` in the folder of
-//! the container is `data/ended/<guid>/` afterwards; the time of that folder says when it ended.
+//! Retained logs of deleted containers, since logs are often needed after the container is gone. `log/` in
+//! the folder of the container is moved to `data/ended/<guid>/`. The modification time of that folder is the
+//! time when the container was deleted.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,26 +14,26 @@ use schemas::names::InstanceGuid;
 use crate::folder::Folder;
 use crate::trash::Trash;
 
-/// The folder of all of them.
+/// Folder of the retained logs, in the data folder.
 pub(super) const FOLDER: &str = "ended";
-/// Logs of deleted containers that are kept, the newest ones.
+/// Maximum number of retained logs. The newest ones are retained.
 pub const ENDED_LOGS: usize = 256;
-/// Bytes of them that are kept.
+/// Maximum total size of the retained logs, in bytes.
 pub const ENDED_BYTES: u64 = 256 * 1024 * 1024;
-/// How long each is kept.
+/// Retention time of a log.
 pub const ENDED_TIME: Duration = Duration::from_hours(24);
 
-/// The logs of containers that are gone.
+/// Logs of deleted containers.
 #[derive(Debug)]
 pub(super) struct Ended {
     data: PathBuf,
     trash: Arc<Trash>,
-    /// Those that are kept, the oldest first: so nobody has to look through the folder when another one comes.
+    /// Retained logs, the oldest first. This list saves reading the folder each time a log is added.
     kept: Mutex<VecDeque<Kept>>,
     most_bytes: u64,
 }
 
-/// The log of one container.
+/// Retained log of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kept {
     ended: SystemTime,
@@ -41,7 +42,7 @@ struct Kept {
 }
 
 impl Ended {
-    /// Finds what an earlier executor kept, and removes what is too old or too much of it.
+    /// Loads the logs that an earlier executor retained, and removes those beyond the limits.
     pub(super) fn open(data: &Path, trash: Arc<Trash>, now: SystemTime, most_bytes: u64) -> io::Result<Self> {
         let mut kept = vec![];
         for entry in fs::read_dir(data.join(FOLDER))? {
@@ -62,18 +63,19 @@ impl Ended {
         Ok(ended)
     }
 
-    /// Where the log of a container is, if it is kept.
+    /// Returns the path of a container's retained log. It need not exist.
     pub(super) fn log(&self, guid: InstanceGuid) -> PathBuf {
         self.data.join(FOLDER).join(guid.to_string())
     }
 
-    /// Whether the log of the container with this name and folder was already moved here, so that only the end of the
-    /// program kept the rest from being removed.
+    /// Returns `true` if the log of a container was already moved here. The deletion was then interrupted,
+    /// and only the rest of the folder remains to be removed.
     pub(super) fn has_log_of(&self, name: &str, folder: &Folder) -> bool {
         !folder.log().exists() && self.data.join(FOLDER).join(name).exists()
     }
 
-    /// Moves the log of a container here. One that was never made has none.
+    /// Moves the log of a container here. It is not an error if there is none, as for a container that was
+    /// never created.
     pub(super) fn keep(&self, guid: InstanceGuid, log: &Path, now: SystemTime) -> io::Result<()> {
         let moved = File::open(log)
             .and_then(|folder| folder.set_modified(now))
@@ -88,7 +90,7 @@ impl Ended {
         Ok(())
     }
 
-    /// Removes what is too old or too much.
+    /// Removes the logs beyond the limits.
     pub(super) fn prune(&self, now: SystemTime) {
         while let Some(guid) = self.next_to_go(now) {
             if let Err(error) = self.trash.remove(&self.log(guid)) {
@@ -97,7 +99,7 @@ impl Ended {
         }
     }
 
-    /// The oldest, if it is too old or one too many; it is no longer counted.
+    /// Removes the oldest log from the list and returns it, if a limit is exceeded.
     fn next_to_go(&self, now: SystemTime) -> Option<InstanceGuid> {
         let mut kept = self.kept();
         let oldest = *kept.front()?;
@@ -116,7 +118,7 @@ fn kept_log(guid: InstanceGuid, entry: &fs::DirEntry) -> io::Result<Kept> {
     Ok(Kept { ended: entry.metadata()?.modified()?, guid, bytes: bytes_in(&entry.path())? })
 }
 
-/// The bytes of the files in a folder.
+/// Returns the total size of the files in a folder, in bytes.
 fn bytes_in(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum()
 }
@@ -147,7 +149,7 @@ mod tests {
         InstanceGuid(uuid::Uuid::from_u128(u128::try_from(number).unwrap()))
     }
 
-    /// A container with a log of two files ends.
+    /// Retains the log of a container, which has two files.
     fn end(ended: &Ended, number: usize, now: SystemTime) {
         let log = ended.data.join("containers").join(number.to_string());
         fs::create_dir(&log).unwrap();
@@ -169,7 +171,7 @@ mod tests {
     fn the_newest_are_kept_by_when_they_ended() {
         let root = data();
         let ended = open(root.path(), START, ENDED_BYTES).unwrap();
-        // The highest number ends first.
+        // The container with the highest number ends first.
         for number in (0..ENDED_LOGS + 3).rev() {
             end(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
         }
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(kept(&again), [1, 7]);
         end(&again, 2, START + 2 * ENDED_TIME + minute);
         assert_eq!(kept(&again), [1, 2]);
-        // A clock that was set back keeps what it finds.
+        // If the clock was set back, the logs are kept.
         assert_eq!(kept(&open(root.path(), START, ENDED_BYTES).unwrap()), [1, 2]);
     }
 

@@ -1,4 +1,4 @@
-//! Has the shim of a container run one more program, and talks to it.
+//! Client side of running an additional program in a container through its shim.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,34 +16,34 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::exec::{Reply, SOCKET};
 use crate::{isolation, socket};
 
-/// Bytes that are read at once.
+/// Size of the read buffer, in bytes.
 const READ_BYTES: usize = 16 * 1024;
-/// How long what a program wrote may take to come after its end. What it left in the background may hold its streams for much
-/// longer.
+/// Time for remaining output to arrive after the end of the program. Background processes of it may keep the
+/// streams open for much longer.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// Why a program can't be run in a container.
+/// Reason why a program cannot be run in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// There is no such container here.
+    /// There is no such container on this cell.
     #[error("no container {0} on this cell")]
     Unknown(InstanceGuid),
-    /// It can't be asked for that.
+    /// The shim could not be reached.
     #[error("the container takes no further program: it has ended, or was started by an earlier version")]
     NotAsked(#[source] io::Error),
-    /// It was asked, and said why not.
+    /// The shim refused the request, for this reason.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What a program reads.
+/// Input of a program.
 #[derive(Debug)]
 pub struct ExecInput {
     stream: Option<AsyncFd<OwnedFd>>,
     is_terminal: bool,
 }
 
-/// What a program writes, and how it ends. It is ended when this is dropped.
+/// Output and result of a program. Dropping it ends the program.
 #[derive(Debug)]
 pub struct ExecOutput {
     out: Option<AsyncFd<OwnedFd>>,
@@ -52,16 +52,16 @@ pub struct ExecOutput {
     ended: Option<(ExecEnd, Instant)>,
 }
 
-/// What comes of a program.
+/// Event of a running program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It wrote this.
+    /// The program wrote these bytes.
     Wrote(Stream, Vec<u8>),
-    /// It ended so, and nothing more comes.
+    /// The program ended. No event follows.
     Ended(ExecEnd),
 }
 
-/// Asks the shim of the container in this folder.
+/// Sends the request to the shim of the container in this folder.
 pub(super) async fn begin(folder: &Path, exec: &Exec) -> Result<(ExecInput, ExecOutput), ExecError> {
     let begin = async || {
         let shim = socket::connect(folder, SOCKET).await?;
@@ -99,7 +99,7 @@ fn watched(stream: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(stream)
 }
 
-/// How the program ended, as its shim has it.
+/// Waits for the shim to report the end of the program.
 async fn ended(shim: UnixStream) -> ExecEnd {
     match socket::receive::<Reply>(&shim).await {
         Ok((Reply::Ended(end), _)) => end,
@@ -110,10 +110,11 @@ async fn ended(shim: UnixStream) -> ExecEnd {
 }
 
 impl ExecInput {
-    /// Writes some of these bytes, when there is room: says how many. A program that reads no more takes them all.
+    /// Waits until the program's input accepts data, writes a part of `bytes`, and returns its length. If the
+    /// program no longer reads, all bytes are discarded and counted as written.
     ///
     /// # Errors
-    /// Why they can't be written.
+    /// The error of the system call.
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Some(stream) = &self.stream else { return Ok(bytes.len()) };
         loop {
@@ -126,17 +127,18 @@ impl ExecInput {
         }
     }
 
-    /// Ends what the program reads. A terminal has no end: what is typed there says so.
+    /// Ends the program's input. Does nothing for a terminal, where the client sends an end-of-file character
+    /// instead.
     pub fn end(&mut self) {
         if !self.is_terminal {
             self.stream = None;
         }
     }
 
-    /// Gives its terminal this size, if it has one.
+    /// Sets the size of the program's terminal, if it has one.
     ///
     /// # Errors
-    /// Why it can't have it.
+    /// The error of the system call.
     pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
         match &self.stream {
             Some(terminal) if self.is_terminal => isolation::resize(terminal.as_fd(), size),
@@ -146,7 +148,8 @@ impl ExecInput {
 }
 
 impl ExecOutput {
-    /// Waits for what comes next; after the end, for ever the same. Whoever gives up waiting loses nothing.
+    /// Waits for the next event. After the end it always returns the end. Dropping the future loses no
+    /// output.
     pub async fn next(&mut self) -> Said {
         loop {
             let over = self.ended.as_ref().map(|(_, until)| *until);
@@ -175,7 +178,7 @@ impl ExecOutput {
     }
 }
 
-/// What was read; nothing: the stream has ended, and is closed.
+/// Returns the event for bytes that were read. Closes the stream if there are none, since it has ended.
 fn wrote(from: Stream, bytes: Vec<u8>, stream: &mut Option<AsyncFd<OwnedFd>>) -> Option<Said> {
     if bytes.is_empty() {
         *stream = None;
@@ -191,12 +194,12 @@ async fn linger(until: Option<Instant>) {
     }
 }
 
-/// Some bytes; none: there are no more.
+/// Reads some bytes. Empty at the end of the stream.
 async fn read(stream: Option<&AsyncFd<OwnedFd>>) -> Vec<u8> {
     let Some(stream) = stream else { return vec![] };
     let mut bytes = vec![0; READ_BYTES];
     loop {
-        // What can't be waited for or read is at its end.
+        // A stream that cannot be polled or read has ended.
         let Ok(mut ready) = stream.readable().await else { return vec![] };
         match ready.try_io(|stream| Ok(rustix::io::read(stream, &mut bytes)?)) {
             Ok(Ok(count)) => {
@@ -210,7 +213,7 @@ async fn read(stream: Option<&AsyncFd<OwnedFd>>) -> Vec<u8> {
     }
 }
 
-/// Whether nobody reads any more.
+/// Returns `true` if the error means that no process reads the stream.
 fn is_end(error: &io::Error) -> bool {
     [Errno::PIPE, Errno::IO].iter().any(|end| error.raw_os_error() == Some(end.raw_os_error()))
 }

@@ -1,5 +1,5 @@
-//! Reading what is in the work directory of a container. It may hold links, pipes and anything else: nothing outside of it is
-//! read, and nobody is kept waiting.
+//! Reading files and folders in the work directory of a container. It may contain links, pipes and anything
+//! else. Nothing outside of it is read, and no read blocks.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,37 +15,32 @@ use schemas::Timestamp;
 use schemas::limits::{FILE_BYTES, FILE_ENTRIES};
 use schemas::query::{FileEntry, FileKind, FoundFile};
 
-/// Entries of a folder that are counted at the most: a container may have made any number.
+/// Maximum number of entries of a folder that are listed, since a container may create any number.
 const COUNTED: usize = 100_000;
-/// The permissions in a mode.
+/// Permission bits of a mode.
 const PERMISSIONS: RawMode = 0o7777;
 
-/// Why what is at a path can't be shown.
+/// Reason why a file or folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// There is no such container here.
+    /// There is no such container on this cell.
     #[error("no container {0} on this cell")]
     Unknown(schemas::names::InstanceGuid),
-    /// There is nothing at that path.
+    /// The path does not exist.
     #[error("there is no {0} in the work directory")]
     Nothing(String),
-    /// It is not in the work directory.
+    /// The path leads out of the work directory.
     #[error("{0} leads out of the work directory")]
     Outside(String),
-    /// It is neither a file nor a folder.
+    /// The path names neither a file nor a folder.
     #[error("{0} is neither a file nor a folder")]
     Special(String),
-    /// It can't be read.
+    /// Reading failed.
     #[error("cannot read {path}")]
-    Read {
-        /// What.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
 }
 
-/// What is at a path: of a file bytes from the offset `from`, of a folder entries behind the first `from`.
+/// Reads a file from the byte offset `from`, or lists a folder after its first `from` entries.
 pub(super) fn read(
     work: &Path,
     path: &str,
@@ -56,7 +51,7 @@ pub(super) fn read(
     let opened = open(work, path).map_err(|error| match error {
         Errno::NOENT | Errno::NOTDIR => FilesError::Nothing(path.to_owned()),
         Errno::XDEV | Errno::LOOP => FilesError::Outside(path.to_owned()),
-        // A socket.
+        // The path names a socket.
         Errno::NXIO => FilesError::Special(path.to_owned()),
         error => failed(error.into()),
     })?;
@@ -68,11 +63,11 @@ pub(super) fn read(
     }
 }
 
-/// Opens what is below a folder. A link may lead about in it, and not out of it.
+/// Opens a path below a folder. Links are followed within the folder only.
 fn open(work: &Path, path: &str) -> rustix::io::Result<OwnedFd> {
     let top = rustix::fs::open(work, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let path = if path.is_empty() { "." } else { path };
-    // Not to wait: a program may have made a pipe of that name.
+    // Do not block: a program may have created a pipe with that name.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     openat2(top, path, flags, Mode::empty(), resolve)
@@ -106,7 +101,7 @@ fn list(folder: &OwnedFd, from: u64, limit: usize) -> io::Result<FoundFile> {
     for name in shown {
         match statat(folder, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => entries.push(entry(folder, name, &found)),
-            // It was removed meanwhile.
+            // The entry was removed after the folder was read.
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! What the containers that are made now are isolated by: found out when the executor opens, by trying.
+//! Isolation of new containers. The executor detects the available layers by trial when it opens.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,19 +18,19 @@ use crate::image::Images;
 use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
 use crate::trash::Trash;
 
-/// Why a container can't have a file system or a network of its own.
+/// Error if a container requires a file system or network of its own on a cell without isolation.
 const NOT_ISOLATED: &str =
     "this cell isolates no containers, so none can have a root_fs or network of its own";
 
-/// What containers are isolated by.
+/// Isolation that new containers get.
 #[derive(Debug, Default)]
 pub(super) struct Isolating {
     limiter: Limiter,
-    /// None: they aren't.
+    /// `None` if containers are not isolated.
     found: RwLock<Option<Found>>,
-    /// Where the ids of their users come from; `None` if this program may give them none.
+    /// Allocator for the ids of their users. `None` if this program may not assign ids.
     ids: Option<Ids>,
-    /// What of the host they don't see.
+    /// Paths of the host that are hidden from them.
     masked: Vec<PathBuf>,
     /// Held while an image is unpacked.
     unpacking: Mutex<()>,
@@ -41,12 +41,12 @@ impl Isolating {
         Self { limiter, ids, masked, ..Self::default() }
     }
 
-    /// The ids of the containers' users; `None` if this program may give them none.
+    /// Returns the allocator for the ids of the containers' users. `None` if this program may not assign ids.
     pub(super) const fn ids(&self) -> Option<&Ids> {
         self.ids.as_ref()
     }
 
-    /// The unpacked images of the data folder.
+    /// Returns the unpacked images of the data folder.
     pub(super) fn images<'a>(&'a self, data: &'a Path, trash: &'a Trash) -> Images<'a> {
         Images { data, trash, ids: self.ids() }
     }
@@ -59,20 +59,20 @@ impl Isolating {
         *self.found.write().unwrap_or_else(PoisonError::into_inner) = found;
     }
 
-    /// The walls of a container that is made now.
+    /// Returns the isolation layers of a new container.
     pub(super) fn walls(&self) -> Isolation {
         self.found().map_or(Isolation::NONE, |found| found.walls)
     }
 
-    /// Removes the groups that limited containers other than these.
+    /// Removes the limiting groups of all but the `known` containers.
     pub(super) fn remove_strays(&self, known: &BTreeSet<String>) {
         self.limiter.remove_strays(known);
     }
 
-    /// How a container is kept apart; none: it isn't.
+    /// Returns the isolation plan of a container. `None` if it is not isolated.
     ///
     /// # Errors
-    /// It can't have the surroundings that it asks for.
+    /// The file system or network that the recipe requires is not available.
     pub(super) fn plan(
         &self,
         settings: &Settings,
@@ -105,13 +105,13 @@ impl Isolating {
         }))
     }
 
-    /// Gives back the ids of a container's users, if they are its own.
+    /// Releases the ids of a container's users, unless they belong to an image.
     pub(super) fn release(&self, plan: Option<&Plan>) {
         let own = plan.filter(|plan| plan.own_ids).and_then(|plan| plan.first_id);
         self.ids().zip(own).into_iter().for_each(|(ids, first)| ids.release(first));
     }
 
-    /// The file system that a definition asks for, and the first id of its users if it comes with them.
+    /// Returns the file system for a recipe, and the first id of its users if the file system determines it.
     fn tree(
         &self,
         settings: &Settings,
@@ -150,7 +150,7 @@ impl Isolating {
             let (path, user, environment) = (source.folder.clone(), String::new(), vec![]);
             return Ok((Tree::Folder { path, user, environment }, None));
         }
-        // One after the other: two containers often come with the same image.
+        // Images are unpacked one at a time, since several containers often start with the same image.
         let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
         let images = Images { data: &settings.data, trash, ids: self.ids().filter(|_| found.own_ids) };
         let image = images.of(&source.folder, source.tag.as_deref(), domain)?;
@@ -158,12 +158,12 @@ impl Isolating {
         Ok((tree, image.first_id))
     }
 
-    /// The groups that limit a container, whether they are made or not; none for one that isn't isolated.
+    /// Returns the groups that limit a container. They need not exist. Empty without isolation.
     pub(super) fn limits(&self, name: &str, group: Option<&Path>) -> Limits {
         self.found().map(|_| self.limiter.of(name, group)).unwrap_or_default()
     }
 
-    /// Makes what limits a container. Does nothing for one that isn't isolated.
+    /// Creates the groups that limit a container. Does nothing without isolation.
     pub(super) fn limit(&self, recipe: &Recipe, group: Option<&Path>) -> io::Result<()> {
         let Some(_) = self.found() else { return Ok(()) };
         let name = recipe.instance_guid.to_string();
@@ -171,7 +171,7 @@ impl Isolating {
     }
 }
 
-/// Where a file system comes from.
+/// Origin of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     folder: PathBuf,
@@ -180,7 +180,7 @@ struct Source {
 }
 
 impl Source {
-    /// `oci:FOLDER`, `oci:FOLDER:TAG`, or the path of a folder.
+    /// Parses `oci:FOLDER`, `oci:FOLDER:TAG`, or the path of a folder.
     fn of(text: &str) -> Self {
         let Some(rest) = text.strip_prefix(Sandbox::OCI) else {
             return Self { folder: text.into(), is_image: false, tag: None };
@@ -193,7 +193,7 @@ impl Source {
 }
 
 impl Executor {
-    /// Tries what this host gives, the most first, and says it.
+    /// Tries the isolation layers of this host, strongest first, and logs the result.
     pub(super) async fn try_isolation(&self) {
         if self.shared.settings.isolate == Isolate::Never {
             return;
@@ -216,7 +216,7 @@ impl Executor {
         tracing::warn!(%cell, "containers are not isolated");
     }
 
-    /// How the containers that are made now are isolated.
+    /// Returns the isolation of new containers.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.shared.isolating.walls()

@@ -1,4 +1,5 @@
-//! The keeper of one container: creates it or adopts it, watches its shim, settles its end, removes it.
+//! Keeper of one container: a task that creates or adopts it, watches its shim, records its end, and removes
+//! it.
 
 use std::fs;
 use std::future::pending;
@@ -28,50 +29,50 @@ use crate::folder::{Folder, MARKER, Spec, Status};
 use crate::isolation::Plan;
 use crate::{clock, host, processes};
 
-/// How much longer than the grace period a shim may take to stop its container. Then it is killed itself.
+/// Time beyond the grace period within which a shim must stop its container. After that the shim is killed.
 const STOP_SLACK: Duration = Duration::from_secs(10);
-/// Pause before the processes of a dead shim are looked for again; doubled up to the longest.
+/// First delay between searches for remaining processes of a dead shim. It doubles up to the longest delay.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
-/// Longest such pause.
+/// Longest delay between these searches.
 const SWEEP_LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time for which a container stays listed while its folder is removed.
+/// Maximum time that a container stays listed while its folder is removed.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(5);
-/// What the reason of a container begins with that could not be created.
+/// Prefix of the failure reason of a container that could not be created.
 pub(super) const NOT_CREATED: &str = "failed to create container";
 
-/// How a keeper comes to its container.
+/// Way in which a keeper gets its container.
 pub(super) enum Begin {
-    /// It makes it.
+    /// Create a new container.
     Create(Box<Recipe>),
-    /// An earlier executor made it.
+    /// Adopt a container of an earlier executor.
     Adopt {
-        /// The tie to its shim; none if that is gone.
+        /// Connection to its shim. `None` if the shim is gone.
         link: Option<Link>,
-        /// Its control group, if it has one.
+        /// Control group of the container, if it has one.
         cgroup: Option<PathBuf>,
-        /// How it is kept apart, if it is.
+        /// Isolation plan of the container, if it is isolated.
         plan: Option<Box<Plan>>,
     },
 }
 
-/// The keeper of one container.
+/// State of the keeper of one container.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     guid: InstanceGuid,
     folder: Folder,
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
-    /// What limits it beside its control group.
+    /// Limiting groups in addition to its control group.
     limits: Limits,
-    /// How it is kept apart, if it is.
+    /// Isolation plan of the container, if it is isolated.
     plan: Option<Box<Plan>>,
-    /// Whether its monitor is known to fail, or to succeed.
+    /// Last reported result of the monitor: `true` if it fails. `None` if unknown.
     failing: Option<bool>,
     orders: watch::Receiver<Order>,
-    /// On which its shim asks for what is to be fetched and sent, if there is anything.
+    /// Socket for the shim's transfer requests, if the recipe has any downloads or uploads.
     listener: Option<UnixListener>,
-    /// Why it can't go on, if something failed here rather than in the container.
+    /// Failure of the executor, rather than of the container, that ends the container.
     trouble: Option<String>,
 }
 
@@ -98,7 +99,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the container until it is deleted.
+    /// Runs the container until it is deleted.
     pub(super) async fn keep(mut self, begin: Begin) {
         let link = match begin {
             Begin::Create(recipe) => self.create(*recipe).await,
@@ -126,17 +127,18 @@ impl Keeper {
         let left = left.await;
         if let Some(left) = left {
             let trash = Arc::clone(&self.shared.trash);
-            // The container is not kept waiting for a disk that takes long: the removal goes on.
+            // If removal takes long, the container is dropped from the register while the removal continues.
             drop(timeout(REMOVAL_PATIENCE, blocking(move || trash.discard(&left))).await);
         }
         self.shared.forget(self.guid, &self.ports);
     }
 
-    /// Fetches and sends for the container until what is returned is dropped; none if there is nothing to.
+    /// Starts the transfer service, which runs until the returned handle is dropped. `None` if the recipe has
+    /// no downloads or uploads.
     fn carry(&mut self) -> Option<AbortOnDropHandle<()>> {
         let listener = match self.listener.take() {
             Some(listener) => listener,
-            // An earlier executor made it, and its socket went with it.
+            // An earlier executor created the container, and its socket ended with it.
             None => match self.folder.spec().and_then(|spec| carrier::listen(&self.folder, &spec.recipe)) {
                 Ok(listener) => listener?,
                 Err(error) => {
@@ -154,7 +156,8 @@ impl Keeper {
         })))
     }
 
-    /// Makes the folder and starts the shim. None if that failed, or nobody wants it any more.
+    /// Creates the folder and starts the shim. `None` if that failed, or if the container was stopped or
+    /// deleted before.
     async fn create(&mut self, recipe: Recipe) -> Option<Link> {
         let shared = Arc::clone(&self.shared);
         let permit = shared.creating.acquire().await.expect("the semaphore is never closed");
@@ -180,10 +183,10 @@ impl Keeper {
         linked.map_err(|why| self.trouble = Some(format!("{NOT_CREATED}: {why}"))).ok()
     }
 
-    /// Tells what the shim says, and passes orders to it, until it is gone.
+    /// Announces the states that the shim reports and forwards orders to it, until the shim is gone.
     async fn watch(&mut self, link: &Link) {
         let mut kill_at = None;
-        // What it said before the pipe was watched gave no hint.
+        // State changes before the pipe was watched gave no hint.
         self.tell_status();
         self.tell_health();
         loop {
@@ -219,7 +222,7 @@ impl Keeper {
         }
     }
 
-    /// Asks the shim to stop, and says until when it must have done so.
+    /// Sends the stop order to the shim, and returns the deadline after which the shim is killed.
     fn stop(&mut self) -> Instant {
         let grace = match self.folder.spec() {
             Ok(spec) => Duration::from_millis(spec.recipe.grace_period_ms),
@@ -237,10 +240,10 @@ impl Keeper {
         }
     }
 
-    /// Takes note of the end of a shim that was started here.
+    /// Reaps a shim that this program started.
     async fn bury(&mut self, link: Link) {
         if self.trouble.is_some() {
-            // It may be alive: what is left of it when it is killed goes with this program.
+            // The shim may be alive. When it is killed, its zombie remains until this program exits.
             return;
         }
         if let Err(error) = blocking(move || link.bury()).await {
@@ -248,7 +251,7 @@ impl Keeper {
         }
     }
 
-    /// Makes sure that nothing runs, and writes down how it ended if the shim could not.
+    /// Ensures that no process runs, and records the result if the shim could not.
     async fn settle(&mut self) {
         if let Ok(Some(Status::Completed(result))) = self.folder.status() {
             return self.shared.announce(self.guid, ContainerState::Completed(result));
@@ -263,7 +266,7 @@ impl Keeper {
         };
         let (folder, status) = (self.folder.clone(), Status::Completed(result.clone()));
         let written = blocking(move || match folder.write_status(&status) {
-            // It was never made, so there is nothing that a later executor could find.
+            // The container was never created, so a later executor does not need its result.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         });
@@ -275,7 +278,7 @@ impl Keeper {
 
     fn end_of_shim(&self) -> String {
         if self.limits.kills() > 0 {
-            // Who is not root can't spare the shim: the kernel ends it with its programs.
+            // Without root the shim is not exempt from the OOM killer, which kills it with its programs.
             let memory_mb = self.folder.spec().map_or(0, |spec| spec.recipe.resources.memory_mb);
             return cgroup::out_of_memory(memory_mb);
         }
@@ -289,13 +292,13 @@ impl Keeper {
         }
     }
 
-    /// Checks that a shim could write to the folder of this container.
+    /// Checks that a shim can write to the folder of this container.
     fn check_folder(&self) -> io::Result<()> {
         check_room(&self.shared.settings.data)?;
         fs::metadata(self.folder.path()).map(drop)
     }
 
-    /// Kills every process that is in the control group of this container or carries its mark, until there is none.
+    /// Kills all processes in the control group of this container or with its mark, until none remain.
     async fn sweep(&self) {
         let mut pause = SWEEP_PAUSE;
         loop {
@@ -308,7 +311,7 @@ impl Keeper {
         }
     }
 
-    /// Tells what the folder says, apart from the end: that is told when the shim is gone, too.
+    /// Announces the state in the folder, except for the end, which is announced once the shim is gone.
     fn tell_status(&self) {
         let state = self.folder.status().and_then(|status| match status {
             None | Some(Status::Completed(_)) => Ok(None),
@@ -323,7 +326,7 @@ impl Keeper {
         }
     }
 
-    /// Tells the log of this program when the monitor comes out otherwise than before.
+    /// Logs when the result of the monitor changes.
     fn tell_health(&mut self) {
         let health = match self.folder.health() {
             Ok(None) => return,
@@ -355,13 +358,13 @@ impl Keeper {
     }
 }
 
-/// Waits for another order.
+/// Waits for the next order.
 async fn ordered(orders: &mut watch::Receiver<Order>) {
-    // The register holds the other end until the keeper itself drops the container from it.
+    // The register holds the sender until this keeper removes the container from it.
     orders.changed().await.expect("the register holds the order of every kept container");
 }
 
-/// A container that was made, as far as that went.
+/// Container whose creation succeeded at least in part.
 struct Made {
     ports: Vec<PortMapping>,
     cgroup: Option<PathBuf>,
@@ -371,8 +374,8 @@ struct Made {
     started: io::Result<Started>,
 }
 
-/// Creates a prepared container: writes its spec and has its shim go on. The spec is written even if the recipe can't be run
-/// here, if it can be, so that a later executor finds how it ended.
+/// Creates a prepared container: writes its spec and lets its shim continue. If possible, the spec is written
+/// even if the recipe cannot be run here, so that a later executor finds the result.
 fn create(shared: &Shared, folder: &Folder, prepared: Prepared, recipe: Recipe) -> Made {
     let settings = &shared.settings;
     let Prepared { ports, cgroup, limits, listener, shim, .. } = prepared;
@@ -407,7 +410,7 @@ fn create(shared: &Shared, folder: &Folder, prepared: Prepared, recipe: Recipe) 
     Made { ports, cgroup, limits, plan: spec.plan.map(Box::new), listener, started }
 }
 
-/// Removes what a container left, apart from its log. Returns its folder in the trash.
+/// Releases the resources of a container and retains its log. Returns its folder in the trash.
 fn leave(
     shared: &Shared,
     guid: InstanceGuid,
@@ -430,7 +433,8 @@ fn leave(
     })
 }
 
-/// Kills every process in the control group of a container or with its mark; true if there was none.
+/// Kills all processes in the control group of a container or with its mark. Returns `true` if there were
+/// none.
 fn kill_all(marker: &str, cgroup: Option<&Path>) -> bool {
     let empty = cgroup.is_none_or(|cgroup| {
         cgroup::kill(cgroup).unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! The tie between the executor and one shim.
+//! Connection between the executor and one shim.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,29 +12,30 @@ use tokio::net::unix::pipe::Receiver;
 use crate::folder::{Folder, MARKER};
 use crate::shim::WITHOUT_HUGE_PAGES;
 
-/// What a container may inherit of the rep's environment.
+/// Variables of the rep's environment that a container may inherit.
 const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 
-/// Has the allocator ask for no huge pages, and the kernel give none. A shim is small: clearing them was three quarters of the
-/// work of starting one, and they were two fifths of its memory.
+/// Variable that stops the allocator from requesting huge pages and the kernel from providing them. A shim is
+/// small: clearing huge pages took three quarters of the time to start one, and they made up two fifths of
+/// its memory.
 const NO_HUGE_PAGES: (&str, &str) = (WITHOUT_HUGE_PAGES, "0");
 
-/// A shim that was started here, before its pipe is watched.
+/// Newly started shim whose pipe is not watched yet.
 pub(super) struct Started {
     events: OwnedFd,
     child: Child,
 }
 
-/// A shim that may be alive.
+/// Connection to a shim that may be alive.
 pub(super) struct Link {
     events: Receiver,
-    /// The shim as our child; none if an earlier rep started it.
+    /// Child process of the shim. `None` if an earlier rep started it.
     child: Option<Child>,
 }
 
-/// Starts the shim of a container, with the secrets that were opened for it. It waits for [`Started::go`], and ends with
-/// this program until then. It has its ends of both pipes from birth, so
-/// whoever opens the folder later sees at once whether it is alive.
+/// Starts the shim of a container, with the decrypted secrets in its environment. The shim waits for
+/// [`Started::go`], and exits if this program exits before. It inherits its ends of both pipes, so an
+/// executor that opens the folder later sees at once whether the shim is alive.
 pub(super) fn start(
     shim: &[OsString],
     folder: &Folder,
@@ -61,13 +62,14 @@ pub(super) fn start(
     Ok(Started { events, child })
 }
 
-/// Whether huge pages are given to this process. Who has none has none to give.
+/// Returns `true` if this process may get huge pages. If they are disabled here, its children do not get any
+/// either.
 fn may_have_huge_pages() -> bool {
     nix::sys::prctl::get_thp_disable().is_ok_and(|disabled| !disabled)
 }
 
 impl Started {
-    /// Has the shim go on: the spec of its container is written.
+    /// Lets the shim continue. The spec of its container must be written.
     pub(super) fn go(self, folder: &Folder) -> io::Result<Self> {
         match folder.order_start() {
             Ok(()) => Ok(self),
@@ -75,23 +77,23 @@ impl Started {
         }
     }
 
-    /// Ends a shim that was not told to go on.
+    /// Kills a shim that is still waiting.
     pub(super) fn end(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Begins to watch it.
+    /// Starts watching the shim's pipe.
     pub(super) fn link(self) -> io::Result<Link> {
         Ok(Link { events: Receiver::from_owned_fd(self.events)?, child: Some(self.child) })
     }
 }
 
 impl Link {
-    /// The shim of an earlier rep's container; none if it is gone.
+    /// Connects to the shim of an earlier rep's container. `None` if it is gone.
     pub(super) fn adopt(folder: &Folder) -> io::Result<Option<Self>> {
         let events = folder.events_to_read()?;
-        // A pipe that never had a writer in our time is not reported as ended: it must be asked once.
+        // A pipe without a writer since it was opened is not reported as ended, so it must be read once.
         let mut hints = [0; 64];
         loop {
             match rustix::io::read(&events, &mut hints) {
@@ -104,7 +106,7 @@ impl Link {
         Ok(Some(Self { events: Receiver::from_owned_fd(events)?, child: None }))
     }
 
-    /// Waits for a hint that the state is worth reading; false if the shim is gone.
+    /// Waits for a hint that the state changed. Returns `false` if the shim is gone.
     pub(super) async fn hint(&self) -> io::Result<bool> {
         let mut hints = [0; 64];
         loop {
@@ -117,8 +119,7 @@ impl Link {
         }
     }
 
-    /// Takes note of a shim's end, so that nothing is left of it in the process table. Blocks, though not for long:
-    /// its pipe has ended already.
+    /// Reaps the shim. Blocks briefly: the shim is about to exit, since its pipe has ended.
     pub(super) fn bury(self) -> io::Result<()> {
         if let Some(mut child) = self.child {
             child.wait()?;
@@ -127,7 +128,8 @@ impl Link {
     }
 }
 
-/// The search path with the folder of the shim's program behind it: what comes with this program is found by name.
+/// Returns the search path with the folder of the shim's program appended, so that programs shipped with it
+/// are found by name.
 fn path_with(program: &OsStr) -> Option<OsString> {
     let folder = Path::new(program).parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let known = std::env::var_os("PATH").unwrap_or_default();

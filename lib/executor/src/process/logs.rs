@@ -1,5 +1,5 @@
-//! Reading a container's log. Its files are named after the offset of their first byte, so an offset finds its place
-//! whatever was rotated away.
+//! Reading of a container's log. Its files are named after the offset of their first byte, so an offset stays
+//! valid after files were rotated away.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,37 +7,38 @@ use std::path::{Path, PathBuf};
 
 use schemas::names::InstanceGuid;
 
-/// Most bytes in one chunk, whatever the reader asks for.
+/// Maximum size of a chunk in bytes, regardless of the limit of the request.
 pub const CHUNK_BYTES: usize = 1024 * 1024;
-/// Fewest bytes of a read: the longest character of UTF-8, so that a reader always gets on.
+/// Minimum size of a read in bytes. It is the longest UTF-8 character, so that each read makes progress.
 const CHARACTER_BYTES: usize = 4;
-/// How often a read begins again when the file that it wanted was rotated away meanwhile.
+/// Number of attempts for a read whose file is rotated away in between.
 const ATTEMPTS: usize = 8;
 
-/// A piece of a container's log: lines of `<time> OUT|ERR <text>`.
+/// Chunk of a container's log: lines of `<time> OUT|ERR <text>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogChunk {
-    /// Whole lines, unless one alone is longer than the limit. If bytes before them were dropped, one line more says so.
+    /// Whole lines, unless a single line exceeds the limit. If bytes before them were dropped, an additional
+    /// line reports it.
     pub text: String,
-    /// The offset behind the text, in bytes: where to read on.
+    /// Offset after the text, in bytes, at which the next read continues.
     pub next: u64,
-    /// Whether nothing will ever follow.
+    /// `true` if no further text will follow.
     pub ended: bool,
 }
 
-/// Why a log can't be read.
+/// Reason why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// There is no such container here.
+    /// There is no such container on this cell.
     #[error("no container {0} on this cell")]
     Unknown(InstanceGuid),
-    /// The files can't be read.
+    /// The files cannot be read.
     #[error("cannot read the log")]
     Read(#[source] io::Error),
 }
 
-/// Reads at most `limit` bytes from the offset `from`, or from the oldest byte that is kept. `completed`: the
-/// container writes no more.
+/// Reads at most `limit` bytes from the offset `from`, or from the oldest retained byte. `completed` is
+/// `true` if the container writes no more.
 pub(super) fn read(log: &Path, from: u64, limit: usize, completed: bool) -> io::Result<LogChunk> {
     for _ in 1..ATTEMPTS {
         match read_once(log, from, limit, completed) {
@@ -70,7 +71,7 @@ fn read_once(log: &Path, from: u64, limit: usize, completed: bool) -> io::Result
     Ok(LogChunk { text: marked(text, from - asked), next, ended })
 }
 
-/// The text, behind a line that says how much of the log before it is gone. It has the time of the first line after it.
+/// Prepends a line that reports the number of dropped bytes. It has the time of the first line after it.
 fn marked(text: String, dropped: u64) -> String {
     match text.split_once(' ') {
         Some((time, _)) if dropped > 0 => {
@@ -80,7 +81,7 @@ fn marked(text: String, dropped: u64) -> String {
     }
 }
 
-/// The files with the offsets of their first bytes, the oldest first.
+/// Returns the log files with the offsets of their first bytes, the oldest first.
 fn files(log: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut files = vec![];
     for entry in fs::read_dir(log)? {
@@ -93,7 +94,7 @@ fn files(log: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(files)
 }
 
-/// At most `limit` bytes from `offset` of a file, and the size of it.
+/// Reads at most `limit` bytes from `offset` of a file, and returns them with the file's size.
 fn piece(path: &Path, offset: u64, limit: usize) -> io::Result<(Vec<u8>, u64)> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -103,14 +104,15 @@ fn piece(path: &Path, offset: u64, limit: usize) -> io::Result<(Vec<u8>, u64)> {
     Ok((bytes, size))
 }
 
-/// The whole lines in `bytes`; all whole characters of it if it has no line end.
+/// Returns the whole lines in `bytes`. If no line ends there, returns the whole characters.
 fn whole_lines(bytes: &[u8]) -> &[u8] {
     if let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') {
         return &bytes[..=end];
     }
     match std::str::from_utf8(bytes) {
         Ok(_) => bytes,
-        // Cut within its last character, or, where a reader began within one, foreign from its first byte on.
+        // The last character is cut off. If the read began within a character, the first byte is invalid
+        // instead.
         Err(error) if error.valid_up_to() > 0 => &bytes[..error.valid_up_to()],
         Err(_) => bytes,
     }

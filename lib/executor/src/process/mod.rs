@@ -1,16 +1,16 @@
-//! Real processes: an executor keeps the containers of one cell in one data folder.
+//! Executor of real processes. It runs the containers of one cell in one data folder.
 //!
 //! ```text
-//!   data/lock                 held while the folder is open: one folder, one owner
+//!   data/lock                 locked while the folder is open: one folder, one owner
 //!   data/containers/<guid>/   one container, see `folder.rs`
-//!   data/artifacts/           archives that were fetched for containers, see the crate artifacts
-//!   data/ended/<guid>/        the log of a container that was deleted, for a while, see `ended.rs`
+//!   data/artifacts/           archives that were downloaded for containers, see the crate artifacts
+//!   data/ended/<guid>/        retained log of a deleted container, see `ended.rs`
 //!   data/unpacking/           images that are being unpacked
-//!   data/trash/<guid>/        a deleted container on its way out, see `trash.rs`
+//!   data/trash/<guid>/        folder of a deleted container that is being removed, see `trash.rs`
 //! ```
 //!
-//! Each container has a keeper, a task that alone changes its state (`keeper.rs`); [`Executor`] only passes orders to
-//! it and reads what it wrote. Dropping an executor stops nothing: the containers run on for the next one.
+//! Each container has a keeper, the only task that changes its state (`keeper.rs`). [`Executor`] sends orders
+//! to it and reads the state. Dropping an executor stops no container: the next executor adopts them.
 
 mod carrier;
 mod ended;
@@ -62,99 +62,100 @@ pub(crate) use ports::fnv;
 use keeper::{Begin, Keeper};
 use shared::{Order, Shared, blocking};
 
-/// Ports of the host that containers get unless the settings say otherwise. Below the range from which Linux takes the
-/// ports of outgoing connections.
+/// Default range of host ports for containers. It is below the range that Linux uses for outgoing
+/// connections.
 pub const HOST_PORTS: RangeInclusive<u16> = 20_000..=29_999;
-/// Size of one log file unless the settings say otherwise, in bytes. Two are kept.
+/// Default size of one log file in bytes. Two files are kept per container.
 pub const LOG_BYTES: u64 = 1024 * 1024;
-/// State changes that wait for their reader; beyond them only the newest state of each container is kept for it.
+/// Capacity of the channel of state changes. If the reader falls behind, only the newest state of each
+/// container is kept.
 const EVENTS: usize = 256;
-/// How long the container of a self test may take.
+/// Time limit for each phase of a self test.
 const SELF_TEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why a cell can't run containers.
+/// Reason why a cell cannot run containers.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    /// The container failed, for the reason that it gives.
+    /// The container failed, for this reason.
     #[error("{0}")]
     Failed(String),
-    /// Something stopped the container.
+    /// The container was stopped.
     #[error("the container was stopped")]
     Stopped,
-    /// The container went on for too long.
+    /// The container did not complete in time.
     #[error("the container did not end within {SELF_TEST_LIMIT:?}")]
     NotEnded,
-    /// The container could not be deleted.
+    /// The container was not deleted in time.
     #[error("the container was not deleted within {SELF_TEST_LIMIT:?}")]
     NotDeleted,
 }
 
-/// Where control groups for the containers are made, if that is possible.
+/// Location of the control groups for containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Groups {
-    /// Below the one that this program is in.
+    /// Below the group of this program.
     Own,
-    /// Below this one, which was given to us.
+    /// Below this group, which was delegated to this program.
     Below(PathBuf),
-    /// Nowhere.
+    /// No control groups.
     Never,
 }
 
-/// Whether containers are kept apart from the host and from each other.
+/// Isolation policy: whether containers are isolated from the host and from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolate {
-    /// They aren't: they run as this program's user and see what it sees.
+    /// No isolation. Containers run as this program's user and see the whole host.
     Never,
-    /// As far as this host lets us.
+    /// Best-effort isolation: every layer that this host supports.
     WhereItCan {
-        /// The first id of the host that their users have, if this program is root; [`FIRST_ID`] unless there is a reason. Each
-        /// container has [`IDS`] from there on for itself.
+        /// First host id for the users of containers, if this program is root. Default: [`FIRST_ID`]. Each
+        /// container has a range of [`IDS`] ids.
         first_id: u32,
     },
 }
 
-/// How an executor is set up.
+/// Configuration of an executor.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The folder that holds the containers. One executor at a time may have it.
+    /// Folder that holds the containers. Only one executor may use it at a time.
     pub data: PathBuf,
-    /// The cell whose containers these are.
+    /// Cell that runs the containers.
     pub cell_id: CellId,
-    /// The address by which others reach this host: given in `NetInfo` and `CF_INSTANCE_IP`.
+    /// Address at which other hosts reach this host. It is published in `NetInfo` and `CF_INSTANCE_IP`.
     pub address: String,
-    /// Ports of the host that containers may get; [`HOST_PORTS`] unless there is a reason.
+    /// Host ports for containers. Default: [`HOST_PORTS`].
     pub ports: RangeInclusive<u16>,
-    /// The program that starts a shim and its first arguments, such as `[current_exe, "shim"]`; the folder of the
-    /// container is added. It must call [`crate::shim::run`].
+    /// Program that starts a shim and its first arguments, such as `[current_exe, "shim"]`. The folder of the
+    /// container is appended. The program must call [`crate::shim::run`].
     pub shim: Vec<OsString>,
-    /// Where control groups are made; [`Groups::Own`] unless there is a reason.
+    /// Location of the control groups. Default: [`Groups::Own`].
     pub groups: Groups,
-    /// Whether containers are isolated; [`Isolate::Never`] unless it is said.
+    /// Isolation policy. Default: [`Isolate::Never`].
     pub isolate: Isolate,
-    /// The file system that containers get which ask for none, or for the preloaded one of the stack: `oci:FOLDER[:TAG]` or the
-    /// path of a folder; empty unless it is said: what programs need of the host's. Only where containers are isolated.
+    /// Root file system of containers that request none, or the preloaded one of the stack:
+    /// `oci:FOLDER[:TAG]` or the path of a folder. Empty, the default, for the folders of the host that
+    /// programs need. Used for isolated containers only.
     pub root_fs: String,
-    /// Folders below which definitions may name file systems; none unless it is said.
+    /// Folders below which definitions may choose file systems. Default: none.
     pub images: Vec<PathBuf>,
-    /// Files and folders of the host that isolated containers don't see, beside those that every cell hides and its data folder:
-    /// keys and credentials.
+    /// Files and folders of the host that are hidden from isolated containers, such as keys and credentials.
+    /// The data folder and some folders of the host are always hidden.
     pub masked: Vec<PathBuf>,
-    /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
+    /// Size of one log file in bytes. Two files are kept per container. Default: [`LOG_BYTES`].
     pub log_bytes: u64,
-    /// Longest time between probes of a monitor before its first success; 0.5 s by default. The first ones follow each
-    /// other sooner.
+    /// Longest interval between probes of a monitor before its first success. Default: 0.5 s. The first
+    /// probes follow each other sooner.
     pub unhealthy_monitoring_interval: Duration,
-    /// Time between probes of a monitor afterwards; 30 s by default.
+    /// Interval between probes of a monitor after its first success. Default: 30 s.
     pub healthy_monitoring_interval: Duration,
-    /// What opens the secrets of a container when it begins; none by default.
+    /// Keys that decrypt the secrets of a container when it starts. Default: none.
     pub keys: Keys,
-    /// Where what is fetched and sent for containers may come from and go to, and how much is kept: everywhere, and the usual
-    /// limits, by default.
+    /// Permitted targets and limits of downloads and uploads. Default: all targets, with the default limits.
     pub artifacts: artifacts::Settings,
 }
 
 impl Settings {
-    /// The usual settings.
+    /// Returns the default configuration.
     #[must_use]
     pub fn new(data: PathBuf, cell_id: CellId, address: &str, shim: Vec<OsString>) -> Self {
         Self {
@@ -177,27 +178,27 @@ impl Settings {
     }
 }
 
-/// The containers of one cell.
+/// Runs the containers of one cell.
 #[derive(Debug)]
 pub struct Executor {
     shared: Arc<Shared>,
-    /// The keepers and the forwarder of events; they end with the executor.
+    /// The keepers and the forwarder of state changes. They end with the executor.
     tasks: Mutex<JoinSet<()>>,
     runtime: Handle,
     self_tests: AtomicU64,
-    /// Held, never used: the lock on the data folder goes with it.
+    /// Lock on the data folder, released on drop.
     _lock: OwnedFd,
 }
 
 impl Executor {
-    /// Opens a data folder, made if there is none, and adopts the containers in it. Must be called within a tokio
-    /// runtime, which keeps the containers from then on.
+    /// Opens a data folder, creates it if necessary, and adopts the containers in it. Must be called within a
+    /// tokio runtime, which runs the tasks of the executor.
     ///
-    /// The receiver gets each container whose state changed, as a hint: a reader that is slow gets only the newest
-    /// state of each.
+    /// The receiver gets each container whose state changed. A slow reader gets only the newest state of each
+    /// container.
     ///
     /// # Errors
-    /// `OpenError` if somebody else has the folder, or it can't be read and written.
+    /// `OpenError` if another executor uses the folder, or it cannot be read and written.
     pub async fn open(settings: Settings) -> Result<(Self, mpsc::Receiver<Container>), OpenError> {
         let opened = blocking(move || open::open(settings)).await?;
         let found = opened.found;
@@ -231,17 +232,17 @@ impl Executor {
         Ok((executor, receiver))
     }
 
-    /// Every container, from INITIALIZING until it is deleted.
+    /// Returns every container, from INITIALIZING until it is deleted.
     #[must_use]
     pub fn list(&self) -> Vec<Container> {
         self.shared.list()
     }
 
-    /// Prepares a container: takes what its creation needs of the host, and runs nothing of its recipe. Until it is run or
-    /// discarded it is not listed. A guid that is prepared must not be prepared again.
+    /// Prepares a container: reserves the host resources for its creation, but runs nothing of its recipe. It
+    /// is not listed until it is run. A guid that is prepared must not be prepared again.
     ///
     /// # Errors
-    /// `PrepareError` if this cell can't create it. Then nothing of it is left.
+    /// `PrepareError` if this cell cannot create it. All resources are released then.
     pub fn prepare(
         &self,
         recipe: Recipe,
@@ -273,7 +274,7 @@ impl Executor {
         }
     }
 
-    /// Gives back what was taken for a container that is not run.
+    /// Releases the resources of a prepared container that is not run.
     pub fn discard(&self, guid: InstanceGuid) {
         if let Some(prepared) = self.shared.preparations.take(guid) {
             let shared = Arc::clone(&self.shared);
@@ -281,7 +282,7 @@ impl Executor {
         }
     }
 
-    /// The same of every container that is prepared.
+    /// Releases the resources of every prepared container.
     pub fn discard_all(&self) {
         for prepared in self.shared.preparations.take_all() {
             let shared = Arc::clone(&self.shared);
@@ -289,30 +290,31 @@ impl Executor {
         }
     }
 
-    /// Creates a container and runs its recipe. It is INITIALIZING at once, then CREATED, RUNNING and COMPLETED; one
-    /// that can't be created is COMPLETED with the reason. A guid that exists already is left as it is.
+    /// Creates a container and runs its recipe. It is INITIALIZING at once, then CREATED, RUNNING and
+    /// COMPLETED. If it cannot be created, it is COMPLETED with the reason. Does nothing if the guid already
+    /// exists.
     pub fn run(&self, recipe: Recipe) {
         self.begin(recipe, false);
     }
 
-    /// Stops a container: TERM to every process of it, KILL to what is left when its grace period is over. It is
-    /// COMPLETED once nothing of it runs. Does nothing to one that is completed, or unknown.
+    /// Stops a container: sends TERM to its processes, and KILL to those that remain after the grace period.
+    /// It is COMPLETED once none of its processes runs. Does nothing if it is completed or unknown.
     pub fn stop(&self, guid: InstanceGuid) {
         self.shared.order(guid, Order::Stop);
     }
 
-    /// Deletes a container, stopping it first if need be. It is listed until nothing of it runs and its folder and
-    /// ports are free. Its log stays for a while.
+    /// Deletes a container, stopping it first if necessary. It is listed until none of its processes runs and
+    /// its folder and ports are released. Its log is retained for a while.
     pub fn delete(&self, guid: InstanceGuid) {
         self.shared.order(guid, Order::Delete);
     }
 
-    /// Reads a container's log from the byte `from`, at most `limit` bytes and [`CHUNK_BYTES`]. What is older than
-    /// the two files that are kept is skipped, and a line says so. The log of a deleted container is there for
-    /// [`ENDED_TIME`], unless many others were deleted since.
+    /// Reads a container's log from the byte `from`, at most `limit` bytes and [`CHUNK_BYTES`]. Bytes older
+    /// than the two retained files are skipped, and a line reports that. The log of a deleted container is
+    /// available for [`ENDED_TIME`], unless many other containers were deleted since.
     ///
     /// # Errors
-    /// `LogError` if there is no such container, or its files can't be read.
+    /// `LogError` if there is no such container, or its files cannot be read.
     pub async fn logs(&self, guid: InstanceGuid, from: u64, limit: usize) -> Result<LogChunk, LogError> {
         let completed = self.shared.get(guid).is_some_and(|container| is_completed(&container.state));
         let (log, kept) = (self.shared.folder(guid).log(), self.shared.ended.log(guid));
@@ -323,7 +325,7 @@ impl Executor {
         match read.await {
             Ok(chunk) => Ok(chunk),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Before its folder is made there is nothing to read; afterwards its log was removed.
+                // A container without a folder has no log yet. The log of an unlisted container was removed.
                 match self.shared.get(guid) {
                     Some(_) => Ok(LogChunk { next: from, ended: completed, ..LogChunk::default() }),
                     None => Err(LogError::Unknown(guid)),
@@ -333,10 +335,11 @@ impl Executor {
         }
     }
 
-    /// What the monitor of a container found out; none: it has none, or that was not probed yet.
+    /// Returns the health that the monitor of a container reported. `None` if it has no monitor, or the
+    /// monitor has not probed yet.
     ///
     /// # Errors
-    /// `LogError` if there is no such container, or its folder can't be read.
+    /// `LogError` if there is no such container, or its folder cannot be read.
     pub async fn health(&self, guid: InstanceGuid) -> Result<Option<MonitorHealth>, LogError> {
         if self.shared.get(guid).is_none() {
             return Err(LogError::Unknown(guid));
@@ -345,11 +348,11 @@ impl Executor {
         blocking(move || folder.health()).await.map_err(LogError::Read)
     }
 
-    /// What is at a path of a container's work directory: of a file bytes from the offset `from`, of a folder entries behind
-    /// the first `from`; at most `limit` of them, and as many as an answer may have.
+    /// Reads a file in a container's work directory from the byte offset `from`, or lists a folder after its
+    /// first `from` entries. Returns at most `limit` bytes or entries, and no more than one reply may have.
     ///
     /// # Errors
-    /// `FilesError` if there is no such container or nothing to be shown.
+    /// `FilesError` if there is no such container, or the path cannot be read.
     pub async fn files(
         &self,
         guid: InstanceGuid,
@@ -364,11 +367,12 @@ impl Executor {
         blocking(move || files::read(&work, &path, from, limit)).await
     }
 
-    /// Runs one more program in a container, as those of its action are run, with the terminal that it asks for or with pipes.
-    /// Nothing of its output gets into the container's log. It ends when its output is dropped, and with the container.
+    /// Runs an additional program in a container, in the same way as those of its action, with a terminal if
+    /// requested or with pipes. Its output does not appear in the container's log. The program ends when its
+    /// output is dropped, or with the container.
     ///
     /// # Errors
-    /// `ExecError` if there is no such container, or it can't be run there.
+    /// `ExecError` if there is no such container, or the program cannot be run there.
     pub async fn exec(&self, guid: InstanceGuid, exec: &Exec) -> Result<(ExecInput, ExecOutput), ExecError> {
         if self.shared.get(guid).is_none() {
             return Err(ExecError::Unknown(guid));
@@ -376,11 +380,11 @@ impl Executor {
         exec::begin(self.shared.folder(guid).path(), exec).await
     }
 
-    /// Whether this cell can run containers: runs `true` in one, to its end, and deletes it. It is neither listed nor
-    /// told.
+    /// Tests that this cell can run containers: runs `true` in a container and deletes it. The container is
+    /// neither listed nor announced.
     ///
     /// # Errors
-    /// Why it can't.
+    /// The reason why the cell cannot run containers.
     pub async fn self_test(&self) -> Result<(), SelfTestError> {
         let number = self.self_tests.fetch_add(1, Ordering::Relaxed);
         let recipe = trial(&self.shared.settings.cell_id, number);
@@ -398,7 +402,8 @@ impl Executor {
         gone.map_err(|_| SelfTestError::NotDeleted)
     }
 
-    /// Number of folders of deleted containers that could not be removed so far. Each is tried again every minute.
+    /// Returns the number of folders of deleted containers that could not be removed yet. Each is retried
+    /// every minute.
     #[must_use]
     pub fn unremoved(&self) -> u64 {
         self.shared.trash.resisting()
@@ -429,7 +434,7 @@ impl Executor {
         self.keep(container, vec![], hidden, Begin::Create(Box::new(recipe)));
     }
 
-    /// Registers a container and gives it its keeper.
+    /// Registers a container and starts its keeper.
     fn keep(&self, container: Container, ports: Vec<PortMapping>, hidden: bool, begin: Begin) {
         let guid = container.instance_guid;
         if let Some(orders) = self.shared.register(container, &ports, hidden) {
@@ -449,7 +454,7 @@ impl Executor {
     }
 }
 
-/// An error of a control group, which says so.
+/// Adds to an error that it concerns a control group.
 fn cgroup_failure(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot make the control group: {error}"))
 }
@@ -464,12 +469,14 @@ const fn is_completed(state: &ContainerState) -> bool {
     }
 }
 
-/// Whether a container was made by a self test. One that is found was cut short by the end of the program.
+/// Returns `true` if a self test created the container. One found at startup was interrupted by the end of
+/// the program.
 fn is_trial(cell_id: &CellId, guid: InstanceGuid) -> bool {
     guid.0.as_u64_pair().0 == fnv(cell_id.as_str())
 }
 
-/// What a self test runs. Its guid is made of the cell and a number, for it is not part of the cluster's history.
+/// Returns the recipe of a self test. Its guid is made of the cell and a number, since it is not part of the
+/// cluster's history.
 fn trial(cell_id: &CellId, number: u64) -> Recipe {
     let own = u64::from(std::process::id());
     let guid = uuid::Uuid::from_u64_pair(fnv(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));

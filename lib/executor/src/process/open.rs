@@ -1,4 +1,4 @@
-//! Opening a data folder: the lock, what a crash left behind, and the containers to adopt.
+//! Opening of a data folder: takes the lock, cleans up after a crash, and finds the containers to adopt.
 
 use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -30,37 +30,33 @@ use crate::isolation::masked;
 use crate::trash::Trash;
 use crate::{clock, host, image, processes};
 
-/// How long a lock may be held by a dead owner: a child that it was just starting has it, too, until it runs a program
-/// of its own.
+/// Time that a dead owner may hold the lock. A child that it was starting shares the lock until it executes
+/// its own program.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
-/// Pause between attempts to get the lock.
+/// Delay between attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The file of a data folder that its executor holds a lock on.
+/// Lock file of a data folder.
 const LOCK: &str = "lock";
-/// The first descriptor that is not a standard stream.
+/// First descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
-/// Why a data folder can't be opened.
+/// Reason why a data folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another executor has it.
+    /// Another executor uses the folder.
     #[error("another program runs the containers of {}: one data folder has one owner", path.display())]
-    Owned {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// It can't be read or written.
+    Owned { path: PathBuf },
+    /// The folder cannot be read or written.
     #[error("cannot open the containers of {}", path.display())]
     Unusable {
-        /// The folder, or what in it was the matter.
+        /// The data folder, or the failing path in it.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
 }
 
-/// An opened data folder.
+/// Opened data folder.
 pub(super) struct Opened {
     pub(super) settings: Settings,
     pub(super) ports: Ports,
@@ -72,16 +68,17 @@ pub(super) struct Opened {
     pub(super) found: Vec<Found>,
 }
 
-/// A container that an earlier executor left.
+/// Container of an earlier executor.
 pub(super) struct Found {
     pub(super) container: Container,
     pub(super) ports: Vec<PortMapping>,
-    /// How its keeper comes to it.
+    /// Way in which its keeper gets it.
     pub(super) begin: Begin,
 }
 
 impl Found {
-    /// What the control groups are called that it goes on in. One that begins anew gets new ones.
+    /// Returns the name of the control groups that the container keeps using. `None` if it is created again
+    /// with new groups.
     fn name_of_groups(&self) -> Option<String> {
         match self.begin {
             Begin::Create(_) => None,
@@ -90,20 +87,21 @@ impl Found {
     }
 }
 
-/// Opens a data folder. Must run where a tokio runtime is current.
+/// Opens a data folder. Must be called within a tokio runtime.
 pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     let unusable = |path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::Unusable { path, source }
     };
-    // What this program inherited is nobody else's, and what it opens itself is closed for its children anyway.
+    // Inherited descriptors must not reach the children. Descriptors that this program opens are closed in
+    // them anyway.
     close_fds::set_fds_cloexec_threadsafe(FIRST_INHERITED, &[]);
     let named = settings.data.clone();
     for folder in ["containers", ended::FOLDER, image::UNPACKING] {
         let make = DirBuilder::new().mode(0o700).recursive(true).create(named.join(folder));
         make.map_err(unusable(&named))?;
     }
-    // The shim gets this path and has a working directory of its own.
+    // The shim gets this path and has a different working directory, so it must be absolute.
     settings.data = fs::canonicalize(&named).map_err(unusable(&named))?;
     let lock = lock(&settings.data)?;
     let trash = Arc::new(Trash::open(&settings.data).map_err(unusable(&settings.data))?);
@@ -142,7 +140,7 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     Ok(Opened { settings, ports, trash, ended, cgroups, isolating, lock, found })
 }
 
-/// Logs which control groups containers have, of either version, and what their `cpu_weight` is.
+/// Logs the version of the containers' control groups, and how `cpu_weight` is applied.
 fn log_groups(settings: &Settings, common: &Result<Cgroups, NoCgroups>, limiter: &Limiter) {
     let cell = &settings.cell_id;
     let weight = match common {
@@ -162,7 +160,7 @@ fn log_groups(settings: &Settings, common: &Result<Cgroups, NoCgroups>, limiter:
     }
 }
 
-/// The lock on the folder, for as long as the descriptor is open.
+/// Takes the lock on the folder. It is held until the descriptor is closed.
 fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
     let path = data.join(LOCK);
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -178,8 +176,8 @@ fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
     }
 }
 
-/// Adopts the container of a folder, or removes a folder that holds none. Whatever a container did to its folder, only the
-/// host's own trouble is an error.
+/// Adopts the container of a folder, or removes a folder without a valid container. Only problems of the host
+/// are errors, not anything a container did to its folder.
 fn adopt_or_discard(
     trash: &Trash,
     ended: &Ended,
@@ -190,7 +188,8 @@ fn adopt_or_discard(
     match adopt(trash, ended, isolating, path, &name) {
         Err(error) if !is_trouble_of_host(&error) => {
             tracing::warn!(folder = name, %error, "removes a folder that holds no whole container");
-            // Nothing runs before its spec is written; if the spec was spoiled later, something may.
+            // Nothing runs before the spec is written. If the spec was damaged later, processes may still
+            // run.
             for process in processes::marked(MARKER, &name) {
                 if let Err(error) = process.signal(Signal::KILL) {
                     tracing::warn!(folder = name, %error, "cannot kill a process of a container");
@@ -205,7 +204,7 @@ fn adopt_or_discard(
     }
 }
 
-/// Returns `true` if an error says something of the host at this moment, and nothing of the file that was to be read.
+/// Returns `true` if an error is caused by the current state of the host, not by the file.
 fn is_trouble_of_host(error: &io::Error) -> bool {
     let of_host = [
         Errno::MFILE,
@@ -220,7 +219,7 @@ fn is_trouble_of_host(error: &io::Error) -> bool {
     of_host.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Adopts the container of a folder. `None` if it was being deleted: then its control groups are strays.
+/// Adopts the container of a folder. `None` if it was being deleted; its control groups are then strays.
 fn adopt(
     trash: &Trash,
     ended: &Ended,
@@ -241,19 +240,19 @@ fn adopt(
     found(trash, &folder, spec, isolating).map(Some)
 }
 
-/// A container whose spec is whole.
+/// Returns a container whose spec is valid.
 fn found(trash: &Trash, folder: &Folder, spec: Spec, isolating: &Isolating) -> io::Result<Found> {
     let name = spec.recipe.instance_guid;
     let link = match Link::adopt(folder) {
         Ok(link) => link,
-        // Without its pipes nobody can have a shim.
+        // Without its pipes the container cannot have a shim.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
     let status = folder.status();
-    // A shim says that it is there before it runs anything. One that never did was killed before, or never started,
-    // since the program that made the folder was: the container begins anew. Only after the host itself came back
-    // that can't be told.
+    // A shim writes its status before it runs anything. Without a status the shim was killed before that, or
+    // was never started because the executor was killed. The container is then created again. After a reboot
+    // of the host this conclusion is not possible.
     let never_began =
         link.is_none() && matches!(status, Ok(None)) && spec.boot.is_some() && spec.boot == host::boot();
     let state = match status {
@@ -264,7 +263,7 @@ fn found(trash: &Trash, folder: &Folder, spec: Spec, isolating: &Isolating) -> i
         }
     };
     let Spec { recipe, net, cgroup, plan, .. } = spec;
-    // One that begins anew gets what containers get now.
+    // A container that is created again gets the current isolation.
     let isolation = match (&plan, never_began) {
         (Some(plan), false) => plan.walls,
         (None, false) => Isolation::NONE,
@@ -293,7 +292,7 @@ fn found(trash: &Trash, folder: &Folder, spec: Spec, isolating: &Isolating) -> i
     })
 }
 
-/// The state of a container, as its folder has it.
+/// Converts the status in a folder to a container state.
 fn state(status: Option<&Status>, net: &NetInfo) -> ContainerState {
     match status {
         None => ContainerState::Initializing,

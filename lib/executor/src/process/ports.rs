@@ -1,5 +1,6 @@
-//! Ports of the host. Several cells may share a host without knowing of each other, so a port is taken only if it can
-//! be bound and no other rep reserves it; it is kept until its container is deleted.
+//! Allocation of host ports. Several cells may share a host without knowing of each other. A port is
+//! therefore allocated only if it can be bound and no other rep reserves it. It is kept until its container
+//! is deleted.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,29 +14,32 @@ use std::sync::{Mutex, MutexGuard};
 use schemas::container::PortMapping;
 use schemas::names::CellId;
 
-/// What the cells of this very program hold, with how many hold it: a container may not have bound its port yet when
-/// the next cell looks. Two holders are the same container before and after its cell was opened again.
+/// Ports allocated by the cells of this process, with the number of holders. A container may not have bound
+/// its port when another cell searches. Two holders are the same container before and after its cell was
+/// reopened.
 static HELD: Mutex<BTreeMap<u16, usize>> = Mutex::new(BTreeMap::new());
 
-/// Not enough ports are free.
+/// Error if too few ports are free.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no free host port in {}-{}", range.start(), range.end())]
 pub(super) struct NoPort {
     range: RangeInclusive<u16>,
 }
 
-/// The ports of one cell.
+/// Port allocator of one cell.
 #[derive(Debug)]
 pub(super) struct Ports {
     range: RangeInclusive<u16>,
-    /// The ports of its containers, each with its reservation; without one where another rep has that.
+    /// Allocated ports with their reservations. `None` if another rep holds the reservation, or reservations
+    /// are not available.
     own: BTreeMap<u16, Option<UnixDatagram>>,
-    /// Where the next search begins: behind the last find, so that a port rests before it is used again.
+    /// Start of the next search, after the last allocated port, so that a released port is not reused at
+    /// once.
     next: u16,
 }
 
 impl Ports {
-    /// The ports of `range`, searched from a place that differs from cell to cell.
+    /// Creates an allocator for `range`. The start of the search differs from cell to cell.
     pub(super) fn new(range: RangeInclusive<u16>, cell_id: &CellId) -> Self {
         let count = u64::from(range.end().saturating_sub(*range.start())) + 1;
         let offset = u16::try_from(fnv(cell_id.as_str()) % count).expect("a port is less than 2^16");
@@ -43,7 +47,7 @@ impl Ports {
         Self { range, own: BTreeMap::new(), next }
     }
 
-    /// Takes a port of the host for each port of a container, or none at all.
+    /// Allocates a host port for each port of a container, or none at all.
     pub(super) fn take(&mut self, container_ports: &[u16]) -> Result<Vec<PortMapping>, NoPort> {
         let mut held = held();
         let search = (self.next..=*self.range.end()).chain(*self.range.start()..self.next);
@@ -66,7 +70,7 @@ impl Ports {
         Ok(mappings)
     }
 
-    /// Takes what a container of an earlier run already has.
+    /// Marks the ports of an adopted container as allocated.
     pub(super) fn adopt(&mut self, mappings: &[PortMapping]) {
         let mut held = held();
         for mapping in mappings {
@@ -78,7 +82,7 @@ impl Ports {
         }
     }
 
-    /// Gives back the ports of a container that is gone.
+    /// Releases the ports of a deleted container.
     pub(super) fn give(&mut self, mappings: &[PortMapping]) {
         for mapping in mappings {
             if self.own.remove(&mapping.host_port).is_some() {
@@ -110,12 +114,13 @@ fn release(port: u16) {
     }
 }
 
-/// Another rep of this host reserves the port.
+/// Error if another rep of this host reserves the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reserved;
 
-/// Reserves a port against the other reps of this host: a container may not have bound it yet when they look. An abstract socket
-/// is known in the same network namespace as the port, and goes with its holder. `None` where there can be none.
+/// Reserves a port against other reps of this host, since a container may not have bound it when they search.
+/// The reservation is an abstract socket. It exists in the same network namespace as the port and disappears
+/// with its holder. `None` if abstract sockets are not available.
 fn reserve(port: u16) -> Result<Option<UnixDatagram>, Reserved> {
     let bound = SocketAddr::from_abstract_name(format!("muster-port-{port}"))
         .and_then(|name| UnixDatagram::bind_addr(&name));
@@ -126,7 +131,8 @@ fn reserve(port: u16) -> Result<Option<UnixDatagram>, Reserved> {
     }
 }
 
-/// Whether a server could listen there, on IPv6 and IPv4; on IPv4 alone where the host has no IPv6.
+/// Returns `true` if a server could listen on the port, on IPv6 and IPv4, or on IPv4 alone if the host has no
+/// IPv6.
 fn can_be_bound(port: u16) -> bool {
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
         Ok(_) => true,
@@ -135,7 +141,7 @@ fn can_be_bound(port: u16) -> bool {
     }
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash of a text.
 pub(crate) fn fnv(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

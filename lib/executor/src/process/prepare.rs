@@ -1,7 +1,8 @@
-//! Preparation of a container: takes from the host what its creation needs, before anybody relies on the container.
+//! Preparation of a container: reserves the host resources for its creation, before the cluster relies on the
+//! container.
 //!
-//! A prepared container has its folder, ports, control groups and a shim that waits for the spec. Nothing of the recipe
-//! runs, and the folder holds no spec: an executor that opens the data folder later removes it.
+//! A prepared container has its folder, ports, control groups, and a shim that waits for the spec. Nothing of
+//! the recipe runs, and the folder has no spec, so the next executor that opens the data folder removes it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,42 +20,42 @@ use crate::cgroup::{self, Limits};
 use crate::folder::Folder;
 use crate::opened;
 
-/// Free space of the data folder below which no container is created, in bytes: enough for the files that the executor and
-/// the shim write about one container.
+/// Minimum free space of the data folder for creating a container, in bytes. It suffices for the files that
+/// the executor and the shim write about one container.
 const LEAST_FREE: u64 = 1024 * 1024;
 
-/// Why a container can't be prepared.
+/// Reason why a container cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// Its ports are taken; other containers may be created.
+    /// The container's ports are in use. Other containers may still be created.
     #[error("{0}")]
     NoPort(String),
-    /// The cell can't create it, nor probably any other one.
+    /// The cell cannot create it, and probably no other container either.
     #[error("{0}")]
     Failed(#[from] io::Error),
-    /// It was discarded while it was being prepared.
+    /// The container was discarded during its preparation.
     #[error("it is not wanted any longer")]
     Discarded,
 }
 
-/// A prepared container.
+/// Prepared container with its resources.
 pub(super) struct Prepared {
     pub(super) ports: Vec<PortMapping>,
     pub(super) cgroup: Option<PathBuf>,
     pub(super) limits: Limits,
     pub(super) listener: Option<UnixListener>,
-    /// Its waiting shim, or what keeps its recipe from being run on this cell.
+    /// Waiting shim, or the reason why this cell cannot run the recipe.
     pub(super) shim: io::Result<Started>,
     guid: InstanceGuid,
     folder: Folder,
 }
 
-/// The containers that are prepared or being prepared, and not run yet. `None` marks a preparation under way.
+/// Containers that are prepared or being prepared, and not yet run. `None` marks a preparation in progress.
 #[derive(Debug, Default)]
 pub(super) struct Preparations(Mutex<BTreeMap<InstanceGuid, Option<Prepared>>>);
 
 impl Preparations {
-    /// Notes that a container is being prepared.
+    /// Records that a container is being prepared.
     pub(super) fn begin(&self, guid: InstanceGuid) {
         self.lock().insert(guid, None);
     }
@@ -64,7 +65,7 @@ impl Preparations {
         self.lock().contains_key(&guid)
     }
 
-    /// Keeps a prepared container until it is run. Returns it if it was discarded meanwhile.
+    /// Stores a prepared container until it is run. Returns it if it was discarded in between.
     pub(super) fn finish(&self, prepared: Prepared) -> Option<Prepared> {
         match self.lock().get_mut(&prepared.guid) {
             Some(kept) => {
@@ -75,12 +76,12 @@ impl Preparations {
         }
     }
 
-    /// Takes a container out, to run it or to discard it. `None` if it is not prepared.
+    /// Removes and returns a container, to run or discard it. `None` if it is not prepared.
     pub(super) fn take(&self, guid: InstanceGuid) -> Option<Prepared> {
         self.lock().remove(&guid)?
     }
 
-    /// Takes every container out.
+    /// Removes and returns every prepared container.
     pub(super) fn take_all(&self) -> Vec<Prepared> {
         std::mem::take(&mut *self.lock()).into_values().flatten().collect()
     }
@@ -97,7 +98,7 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    /// Gives back what was taken.
+    /// Releases all resources of the container.
     pub(super) fn undo(self, shared: &Shared) {
         let Self { ports, cgroup, limits, shim, guid, folder, listener: _ } = self;
         if let Ok(shim) = shim
@@ -116,7 +117,7 @@ impl Prepared {
 /// Prepares a container. Blocks.
 ///
 /// # Errors
-/// `PrepareError` if the cell can't create it. Then nothing of it is left.
+/// `PrepareError` if the cell cannot create it. All resources are released then.
 pub(super) fn prepare(shared: &Shared, recipe: &Recipe) -> Result<Prepared, PrepareError> {
     let guid = recipe.instance_guid;
     let name = guid.to_string();
@@ -145,7 +146,7 @@ fn take(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) -> Result<(),
     let ports = shared.ports().take(&recipe.ports);
     prepared.ports = ports.map_err(|error| PrepareError::NoPort(error.to_string()))?;
     prepared.folder.make()?;
-    // Before its shim, which may ask at once.
+    // The socket must exist before the shim, which may use it at once.
     prepared.listener = carrier::listen(&prepared.folder, recipe)?;
     if let (Some(cgroups), Some(group)) = (&shared.cgroups, &prepared.cgroup) {
         cgroups.make(group).map_err(cgroup_failure)?;
@@ -158,17 +159,18 @@ fn take(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) -> Result<(),
     shared.isolating.limit(recipe, prepared.cgroup.as_deref())?;
     prepared.shim = match opened::for_shim(recipe, &settings.keys) {
         Ok(opened) => Ok(link::start(&settings.shim, &prepared.folder, &prepared.guid.to_string(), opened)?),
-        // The definition names a secret that this cell can't open: that is told when the container is run.
+        // The recipe has a secret that this cell cannot decrypt. The error is reported when the container is
+        // run.
         Err(error) => Err(error),
     };
     Ok(())
 }
 
-/// Checks that the data folder is there and has room for the files of a container.
+/// Checks that the data folder exists and has room for the files of a container.
 pub(super) fn check_room(data: &Path) -> io::Result<()> {
     let there = rustix::fs::statvfs(data)?;
     let free = there.f_bavail.saturating_mul(there.f_frsize);
-    // Some file systems have no fixed number of inodes, and say 0 of 0.
+    // Some file systems have no fixed number of inodes, and report 0 of 0.
     if free >= LEAST_FREE && (there.f_files == 0 || there.f_favail > 0) {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! What the keepers of one executor share: the register of containers, the ports, the changes to announce.
+//! State shared by the keepers of one executor: the register of containers, the ports, and the changes to
+//! announce.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,11 +19,11 @@ use crate::cgroup::Cgroups;
 use crate::folder::Folder;
 use crate::trash::Trash;
 
-/// Containers that are created at once. Creating is a dozen short system calls; more at once would only wait for each
-/// other.
+/// Maximum number of containers that are created at once. Creation is a dozen short system calls, so a higher
+/// number would only cause contention.
 const CREATED_AT_ONCE: usize = 4;
 
-/// What is wanted of a container, each more than the one before.
+/// Requested state of a container. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Order {
     Run,
@@ -30,53 +31,53 @@ pub(super) enum Order {
     Delete,
 }
 
-/// What the keepers of one executor share.
+/// State shared by the keepers of one executor.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) creating: Semaphore,
     /// Folders that are being removed.
     pub(super) trash: Arc<Trash>,
-    /// The logs of containers that are gone.
+    /// Retained logs of deleted containers.
     pub(super) ended: Ended,
-    /// Where control groups are made, if that is possible.
+    /// Control groups, if available.
     pub(super) cgroups: Option<Cgroups>,
-    /// What containers are isolated by.
+    /// Isolation of new containers.
     pub(super) isolating: Isolating,
-    /// What is fetched, kept and sent, once that was asked for.
+    /// Store for downloads and uploads, opened at the first use.
     pub(super) store: OnceCell<Store>,
-    /// Containers that may be run next.
+    /// Prepared containers.
     pub(super) preparations: Preparations,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
-    /// Woken when there is something to announce.
+    /// Notified when there is a change to announce.
     changed: Notify,
-    /// Wakes all who wait for a container to end or to go.
+    /// Notifies the tasks that wait for a container to complete or to be deleted.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Register {
     containers: BTreeMap<InstanceGuid, Entry>,
-    /// Containers with a state that wasn't announced yet.
+    /// Containers whose current state was not announced yet.
     unannounced: BTreeSet<InstanceGuid>,
 }
 
 #[derive(Debug)]
 struct Entry {
     container: Container,
-    /// Whether only the executor knows of it.
+    /// `true` if the container is internal to the executor and is not listed.
     hidden: bool,
     order: watch::Sender<Order>,
 }
 
-/// Does something that blocks where that disturbs nobody.
+/// Runs a blocking job on a thread for such jobs.
 pub(super) async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(job).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is being shut down, and this task with it.
+            // The runtime is shutting down, and this task with it.
             Err(_) => std::future::pending().await,
         },
     }
@@ -107,12 +108,12 @@ impl Shared {
         }
     }
 
-    /// The folder of a container.
+    /// Returns the folder of a container.
     pub(super) fn folder(&self, guid: InstanceGuid) -> Folder {
         Folder::new(self.settings.data.join("containers").join(guid.to_string()))
     }
 
-    /// Takes a new container into the register, with the ports that it already has; none if its guid is there.
+    /// Registers a new container with the ports that it already has. `None` if its guid is registered.
     pub(super) fn register(
         &self,
         container: Container,
@@ -135,7 +136,7 @@ impl Shared {
         Some(orders)
     }
 
-    /// Gives a container's keeper an order, unless it has this or a greater one.
+    /// Sends an order to a container's keeper, unless it has this or a later order.
     pub(super) fn order(&self, guid: InstanceGuid, order: Order) {
         if let Some(entry) = self.lock().containers.get(&guid) {
             entry.order.send_if_modified(|current| {
@@ -146,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Tells the state of a container. It never goes back.
+    /// Announces the state of a container. A state never goes back.
     pub(super) fn announce(&self, guid: InstanceGuid, state: ContainerState) {
         let mut register = self.lock();
         let Some(entry) = register.containers.get_mut(&guid) else { return };
@@ -162,7 +163,7 @@ impl Shared {
         self.moved.notify_waiters();
     }
 
-    /// Drops a container from the register, and its ports.
+    /// Removes a container from the register and releases its ports.
     pub(super) fn forget(&self, guid: InstanceGuid, ports: &[PortMapping]) {
         self.ports().give(ports);
         let mut register = self.lock();
@@ -172,24 +173,23 @@ impl Shared {
         self.moved.notify_waiters();
     }
 
-    /// One container.
     pub(super) fn get(&self, guid: InstanceGuid) -> Option<Container> {
         self.lock().containers.get(&guid).map(|entry| entry.container.clone())
     }
 
-    /// All that are not hidden.
+    /// Returns all containers that are not hidden.
     pub(super) fn list(&self) -> Vec<Container> {
         let register = self.lock();
         let shown = register.containers.values().filter(|entry| !entry.hidden);
         shown.map(|entry| entry.container.clone()).collect()
     }
 
-    /// The names of all.
+    /// Returns the guids of all containers.
     pub(super) fn guids(&self) -> Vec<InstanceGuid> {
         self.lock().containers.keys().copied().collect()
     }
 
-    /// Waits until a container is completed. It must not be deleted meanwhile.
+    /// Waits until a container is completed. It must not be deleted during the wait.
     pub(super) async fn completed(&self, guid: InstanceGuid) -> RunResult {
         loop {
             let moved = self.moved.notified();
@@ -206,7 +206,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a container, or all, are gone from the register.
+    /// Waits until a container, or all of them, are removed from the register.
     pub(super) async fn gone(&self, guid: Option<InstanceGuid>) {
         loop {
             let moved = self.moved.notified();
@@ -221,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Sends each state that wasn't announced yet, until nobody listens.
+    /// Sends each state that was not announced yet, until the receiver is dropped.
     pub(super) async fn forward(&self, to: mpsc::Sender<Container>) {
         loop {
             while let Some(container) = self.next_untold() {
@@ -239,7 +239,6 @@ impl Shared {
         register.containers.get(&guid).map(|entry| entry.container.clone())
     }
 
-    /// The ports of the cell.
     pub(super) fn ports(&self) -> MutexGuard<'_, Ports> {
         self.ports.lock().expect("nobody panics while holding the ports")
     }
@@ -249,7 +248,7 @@ impl Shared {
     }
 }
 
-/// The order of states in the life of a container.
+/// Returns the position of a state in the life cycle of a container.
 const fn rank(state: &ContainerState) -> u8 {
     match state {
         ContainerState::Reserved => 0,

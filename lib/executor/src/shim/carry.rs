@@ -1,4 +1,4 @@
-//! Asks the executor to fetch and send.
+//! Client of the executor's transfer service: requests downloads and uploads.
 
 use std::fs::File;
 use std::io;
@@ -13,23 +13,23 @@ use tokio::time::{Instant, sleep};
 use crate::socket;
 use crate::transfer::{Answer, Question, SOCKET, number_of};
 
-/// How long it is asked for one thing, however often the executor goes and another one comes.
+/// Time, counted from the first request, after which a request is not repeated while the executor is gone.
 const LIMIT: Duration = Duration::from_mins(60);
-/// The pause before it is asked again when it is gone.
+/// Delay before a request is repeated while no executor is running.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Who fetches and sends for a container.
+/// Requests the transfers of a container from the executor.
 #[derive(Debug)]
 pub(super) struct Carrier {
     folder: PathBuf,
 }
 
-/// What was fetched or sent.
+/// Result of a transfer.
 #[derive(Debug)]
 pub(super) struct Carried {
     pub(super) bytes: u64,
     pub(super) kept: bool,
-    /// What was fetched.
+    /// Downloaded file. `None` for an upload.
     pub(super) file: Option<File>,
 }
 
@@ -38,7 +38,8 @@ impl Carrier {
         Self { folder }
     }
 
-    /// Has something of the recipe be fetched, or this file be sent; else says why not. An executor that is gone is waited for.
+    /// Requests a transfer of the recipe, with the file for an upload. Returns the reason if it failed. If
+    /// the executor is gone, the request is repeated until another one runs.
     pub(super) async fn carry(
         &self,
         recipe: &Recipe,
@@ -65,7 +66,7 @@ impl Carrier {
     }
 }
 
-/// Whether an error says that there is no executor at present.
+/// Returns `true` if the error means that no executor is running.
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),

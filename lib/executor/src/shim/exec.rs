@@ -1,4 +1,4 @@
-//! Runs programs that somebody asks for, beside those of the recipe.
+//! Server for additional programs in a container, beside those of the recipe.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -23,31 +23,31 @@ use crate::exec::{AT_ONCE, Reply, SOCKET};
 use crate::isolation::{Pair, Session};
 use crate::socket;
 
-/// A program that was asked for, with the ends of its streams that are for whoever asked.
+/// Started program, with the client's ends of its streams.
 struct Begun {
     pid: i32,
     end: oneshot::Receiver<WaitStatus>,
     streams: Vec<OwnedFd>,
 }
 
-/// The streams of a program that is asked for.
+/// Streams of an additional program.
 struct Streams {
-    /// Its own ends: standard input, output and error.
+    /// Ends of the program: standard input, output and error.
     inner: [OwnedFd; 3],
-    /// The other ends.
+    /// Ends of the client.
     outer: Vec<OwnedFd>,
     session: Session,
 }
 
-/// The pause before the socket is tried again when it failed.
+/// Delay after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Serves those who ask by the socket of the container in this folder, for as long as it is polled. A program that runs then
-/// ends with the container.
+/// Serves requests on the socket in the container's folder while it is polled. A program that still runs
+/// afterwards ends with the container.
 pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
     let listener = match socket::listen(folder, SOCKET).and_then(UnixListener::from_std) {
         Ok(listener) => listener,
-        // The container does without.
+        // The container runs without this service.
         Err(error) => {
             complain(&format!("nobody can ask for a program: {error}"));
             return pending().await;
@@ -69,7 +69,7 @@ pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
 }
 
 async fn serve_one(performer: &Performer, folder: &Path, asked: UnixStream, others: usize) {
-    // Who is gone already asks for nothing, and who is gone meanwhile hears nothing.
+    // Nothing is done for a client that is already gone, and nothing is sent to one that leaves later.
     let Ok((exec, _)) = socket::receive::<Exec>(&asked).await else { return };
     let begun = if others < AT_ONCE {
         begin(performer, folder, &exec)
@@ -84,7 +84,7 @@ async fn serve_one(performer: &Performer, folder: &Path, asked: UnixStream, othe
     if socket::send(&asked, &Reply::Began, &outer).await.is_err() {
         return performer.end(pid, Signal::HUP).await;
     }
-    // Whoever asked sees the end of its streams when the program's ends are closed.
+    // Close these ends here, so that the client sees the end of its streams when the program closes its own.
     drop(outer);
     drop(streams);
     tokio::select! {
@@ -100,7 +100,7 @@ fn unknown() -> ExecEnd {
     ExecEnd::Failed("nobody saw how it ended".to_owned())
 }
 
-/// Starts a program as those of the action are started.
+/// Starts a program in the same way as those of the action.
 fn begin(performer: &Performer, folder: &Path, exec: &Exec) -> Result<Begun, String> {
     let run = run(exec, &performer.spec.recipe.action);
     let failed = |error: io::Error| cannot_start(&run, &error);
@@ -108,7 +108,7 @@ fn begin(performer: &Performer, folder: &Path, exec: &Exec) -> Result<Begun, Str
         streams(performer, folder, exec).map_err(failed)?;
     let (socket, mut command) = inside(output.into(), errors.into()).map_err(failed)?;
     let child = command.spawn().map_err(failed)?;
-    // Its own ends are not to be held here, so that their end is seen.
+    // Close the program's ends here, so that their end is visible to the client.
     drop(command);
     let (pid, end) = performer.expect(&child);
     performer.become_run(socket, &run, session, Some(input.as_fd()))?;
@@ -132,7 +132,7 @@ fn streams(performer: &Performer, folder: &Path, exec: &Exec) -> io::Result<Stre
     }
 }
 
-/// As what it is run: where nothing is said of that, as the first program of the action.
+/// Returns the run action for a request. Unspecified settings are those of the action's first program.
 fn run(exec: &Exec, action: &Action) -> Run {
     let first = action.first_run().cloned().unwrap_or_default();
     let or = |own: &str, first: String| if own.is_empty() { first } else { own.to_owned() };

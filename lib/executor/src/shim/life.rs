@@ -1,4 +1,5 @@
-//! The life of a container: setup, then action and monitor side by side, then the end of the whole tree.
+//! Life cycle of a container: setup, then action and monitor in parallel, then the end of the whole process
+//! tree.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,27 +37,27 @@ use crate::folder::{Folder, Spec, Status};
 use crate::isolation::{self, Counted};
 use crate::{clock, processes};
 
-/// Longest probe of a monitor. A monitor that hangs is a monitor that fails.
+/// Time limit of a probe. A monitor that exceeds it has failed.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
-/// Pause before what survived KILL is killed again: it was born meanwhile.
+/// Delay before KILL is repeated. Processes that survive it were started during the previous pass.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
-/// The pause after a container's first probe. Each is twice as long as the one before, up to the interval that is set: most
-/// are healthy a moment after they start, and somebody waits for them.
+/// Delay after a container's first probe. It doubles up to the configured interval, since most containers are
+/// healthy soon after their start, and clients wait for that.
 const FIRST_PROBE_PAUSE: Duration = Duration::from_millis(10);
-/// How often a container's disk is looked at, at the most.
+/// Shortest delay between two measurements of a container's disk use.
 const DISK_LOOK: Duration = Duration::from_secs(1);
-/// How many times as long as a look the pause after it is, up to the longest.
+/// Ratio of the delay after a measurement to its duration, up to the longest delay.
 const DISK_SHARE: u32 = 20;
-/// Longest pause between two looks: what a container writes meanwhile is not limited.
+/// Longest delay between two measurements. Writes in between are not limited.
 const DISK_LONGEST: Duration = Duration::from_secs(10);
-/// Looks in a row after which a container ends whose disk use can't be counted.
+/// Number of consecutive failed measurements after which a container is ended.
 const DISK_FAILURES: u32 = 3;
-/// Pause between two looks whether programs of a container were killed for want of memory.
+/// Interval between checks for OOM kills.
 const KILLS_LOOK: Duration = Duration::from_secs(1);
-/// How long output may outlive the last process: only somebody outside of the tree can hold it longer.
+/// Time that output may outlast the last process. Only a process outside of the tree can hold it open longer.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
-/// A container while it lives.
+/// State of a running container.
 struct Life {
     folder: Folder,
     spec: Spec,
@@ -64,14 +65,14 @@ struct Life {
     performer: Performer,
     log: Sink,
     health: RefCell<MonitorHealth>,
-    /// Whether it was complained already that the health can't be written down.
+    /// `true` once a failure to write the health has been logged.
     complained: Cell<bool>,
 }
 
-/// How the recipe came to its end, before what is left of it was ended too.
+/// End of the recipe, before its remaining processes are ended.
 enum End {
     Done,
-    /// Why, and the status that the action exited with, if that is why.
+    /// Reason, and the exit status of the action if that is the reason.
     Failed(String, Option<i32>),
     Stopped,
 }
@@ -86,7 +87,7 @@ impl End {
     }
 }
 
-/// Runs a container to its end, and writes down how it ended.
+/// Runs a container until it ends, and writes its result.
 pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
     let orders = orders()?;
     let mut told_to_end = signal(SignalKind::terminate())?;
@@ -121,7 +122,8 @@ pub(super) async fn live(home: Home, spec: Spec) -> io::Result<()> {
 }
 
 impl Life {
-    /// Waits until the container uses more disk than it may, or its use can't be counted: says so.
+    /// Waits until the container exceeds its disk limit, or its disk use cannot be measured. Returns the
+    /// reason.
     async fn over_disk(&self) -> String {
         let limit_mb = self.spec.recipe.resources.disk_mb;
         if limit_mb == 0 || !self.spec.plan.as_ref().is_some_and(|plan| plan.has(Wall::Disk)) {
@@ -145,12 +147,12 @@ impl Life {
                     }
                 }
             }
-            // A container with very many files is counted less often.
+            // Containers with many files are measured less often.
             sleep((begun.elapsed() * DISK_SHARE).clamp(DISK_LOOK, DISK_LONGEST)).await;
         }
     }
 
-    /// Logs each time that the kernel killed programs of the container for want of memory: its other programs may go on.
+    /// Logs each increase of the container's OOM kills. The other programs of the container may continue.
     async fn log_kills(&self) -> Infallible {
         let Some(plan) = self.spec.plan.as_ref().filter(|plan| plan.has(Wall::Memory)) else {
             return pending().await;
@@ -189,7 +191,8 @@ impl Life {
         }
     }
 
-    /// Runs the action, which is RUNNING as soon as its first program is.
+    /// Runs an action without a monitor. The container is RUNNING once the first program of the action has
+    /// started.
     async fn unmonitored(
         &self,
         action: impl Future<Output = Result<(), Failure>>,
@@ -208,7 +211,7 @@ impl Life {
             done = action => Ok(match (done, &self.spec.recipe.work) {
                 (Err(failure), _) => self.failed(&failure),
                 (Ok(()), WorkKey::Task { .. }) => End::Done,
-                // A process that runs long has no good end.
+                // A long-running process must not exit, even with status 0.
                 (Ok(()), WorkKey::Lrp { .. }) => End::failed(&Failure::Exited(0)),
             }),
         }
@@ -218,8 +221,9 @@ impl Life {
         End::Failed(self.performer.reason(failure), failure.exit_status())
     }
 
-    /// Runs the action beside its monitor, which says when it is RUNNING. An action that ends well has detached what
-    /// the monitor looks after; a task that ends well is done.
+    /// Runs the action beside its monitor, which determines when the container is RUNNING. If the action of a
+    /// task succeeds, the task is done. If the action of an LRP succeeds, it has left processes in the
+    /// background, which the monitor keeps watching.
     async fn monitored(
         &self,
         action: impl Future<Output = Result<(), Failure>>,
@@ -238,7 +242,7 @@ impl Life {
         }
     }
 
-    /// Probes until the container is not healthy any more, or never became so in time: says why.
+    /// Probes until the container becomes unhealthy, or does not become healthy in time. Returns the reason.
     async fn watch(&self, monitor: &Action) -> io::Result<String> {
         if let Err(reason) = self.become_healthy(monitor).await {
             return Ok(reason);
@@ -268,12 +272,12 @@ impl Life {
             healthy.await;
             return Ok(());
         }
-        // A probe under way is dropped with the rest: the tree is ended next.
+        // A probe in progress is dropped. The whole tree is ended next.
         let in_time = timeout_at(Instant::now() + limit, healthy).await;
         in_time.map_err(|_| format!("Instance never healthy after {limit:?}: {}", last.borrow()))
     }
 
-    /// Probes once, and writes down what came of it: what is wrong, if something is.
+    /// Runs one probe and records its result. Returns the failure, if any.
     async fn probe(&self, monitor: &Action) -> Option<String> {
         let output = Rc::new(RefCell::new(VecDeque::new()));
         let sink = Sink::Tail(Rc::clone(&output));
@@ -293,20 +297,20 @@ impl Life {
         complaint
     }
 
-    /// Writes a probe down, and hints at a change.
+    /// Records the result of a probe, and hints at a change.
     fn note(&self, probe: Probe) -> io::Result<()> {
         let changed = self.health.borrow_mut().note(probe);
         self.folder.write_health(&self.health.borrow())?;
         if changed { hint() } else { Ok(()) }
     }
 
-    /// What runs in the container says so in its log.
+    /// Returns the scope of programs whose output goes to the container's log.
     fn scope<'a>(&self, begun: Option<&'a Notify>) -> Scope<'a> {
         Scope::new(begun, self.log.clone())
     }
 
-    /// Ends every process of the container: TERM, and KILL for what is left after the grace period. What can't be
-    /// killed, such as a process that waits for a dead disk, is waited for.
+    /// Ends every process of the container: sends TERM, and KILL to those that remain after the grace period.
+    /// Waits for processes that cannot be killed, such as those blocked by a failed disk.
     async fn end_tree(&self) -> io::Result<()> {
         if self.reaper.childless_within(Duration::ZERO).await {
             return Ok(());
@@ -327,7 +331,7 @@ impl Life {
         }
     }
 
-    /// What a container that ended so has to say.
+    /// Returns the result for the end of a container.
     fn result(&self, end: End) -> RunResult {
         let failed = |reason: &str, exit_status| {
             let reason = cut(reason, REASON_BYTES);
@@ -347,7 +351,8 @@ impl Life {
     }
 }
 
-/// Where a task's result file is: in its work directory, or in what it sees as `/tmp`.
+/// Returns the folder and relative path of a task's result file. The file is in the work directory or in the
+/// container's `/tmp`.
 fn place_of(folder: &Folder, path: &str) -> (PathBuf, String) {
     let in_tmp = ["/tmp/", "/var/tmp/"].iter().find_map(|tmp| path.strip_prefix(tmp));
     let in_work = path.strip_prefix(isolation::WORK).filter(|rest| rest.starts_with('/'));
@@ -357,7 +362,7 @@ fn place_of(folder: &Folder, path: &str) -> (PathBuf, String) {
     }
 }
 
-/// The content of a task's result file, which is within its folder whatever links the task makes.
+/// Reads a task's result file. Links in its folder cannot lead out of it.
 fn result_file(folder: &Folder, path: &str) -> Result<String, String> {
     let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let unreadable = |error: io::Error| format!("cannot read the result file {name}: {error}");
@@ -378,10 +383,10 @@ fn result_file(folder: &Folder, path: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "result file is not UTF-8 text".to_owned())
 }
 
-/// Opens a file of a container. A link may lead about in the folder, and not out of it.
+/// Opens a file below a folder of the container. Links are followed within the folder only.
 fn open_within(folder: &Path, path: &str) -> rustix::io::Result<File> {
     let at = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    // Not to wait: a task may have made a pipe of that name.
+    // Do not block: a task may have created a pipe with that name.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     Ok(openat2(at, path, flags, Mode::empty(), resolve)?.into())

@@ -1,6 +1,6 @@
-//! The log of a container: lines of `<time> OUT|ERR <text>` in files of limited size, of which two are kept. Where a line is
-//! told as something, that stands before `OUT` or `ERR`, as `[APP/PROC/WEB/0]`. A file is named after the offset of its first
-//! byte.
+//! Log of a container: lines of `<time> OUT|ERR <text>` in files of limited size, of which two are kept. If a
+//! line has a label, such as `[APP/PROC/WEB/0]`, the label precedes `OUT` or `ERR`. A file is named after the
+//! offset of its first byte.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,57 +11,57 @@ use std::time::Duration;
 use schemas::Timestamp;
 use schemas::limits::{OUTPUT_BYTES_PER_MINUTE, cut};
 
-/// Longest line, in bytes. What programs write beyond that is split into several lines; another line is cut.
+/// Maximum length of a line in bytes. Longer lines of programs are split, and other lines are cut.
 pub(super) const LINE_BYTES: usize = 8 * 1024;
-/// Log files that are kept.
+/// Number of log files that are kept.
 const FILES: usize = 2;
-/// Time in which a container may log [`OUTPUT_BYTES_PER_MINUTE`].
+/// Interval in which a container may log [`OUTPUT_BYTES_PER_MINUTE`].
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Where a line came from.
+/// Stream of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Out,
     Err,
 }
 
-/// The log of a container.
+/// Log of a container.
 #[derive(Debug)]
 pub(super) struct Log {
     folder: PathBuf,
     file_bytes: u64,
     file: Option<File>,
-    /// The offsets of the first bytes of the files that are kept.
+    /// Offsets of the first bytes of the retained files.
     starts: Vec<u64>,
-    /// The offset behind the last byte.
+    /// Offset after the last byte.
     end: u64,
-    /// Lines that could not be written.
+    /// Number of lines that could not be written.
     lost: u64,
     minute: Minute,
 }
 
-/// Bytes of lines logged since the start of the current minute.
+/// Bytes logged since the start of the current minute.
 #[derive(Debug, Default)]
 struct Minute {
     /// `None` if nothing was logged.
     start: Option<Timestamp>,
     bytes: u64,
-    /// `true` if lines are dropped until the minute is over.
+    /// `true` if lines are dropped until the minute ends.
     is_over_limit: bool,
 }
 
-/// Treatment of a line under the limit of a minute.
+/// Treatment of a line under the limit per minute.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
     Write,
-    /// The line is dropped, as the first one until this time.
+    /// Drop the line, which is the first one until this time.
     DropFirst(Timestamp),
     Drop,
 }
 
 impl Minute {
     fn admit(&mut self, now: Timestamp, bytes: usize) -> Admission {
-        // A clock that was set back starts another minute, too.
+        // A clock that was set back also starts a new minute.
         let start = self.start.filter(|start| (*start..*start + MINUTE).contains(&now)).unwrap_or(now);
         if self.start != Some(start) {
             *self = Self { start: Some(start), ..Self::default() };
@@ -79,15 +79,15 @@ impl Minute {
 }
 
 impl Log {
-    /// A log without a line, in a folder without a file.
+    /// Creates an empty log in an empty folder.
     pub(super) const fn new(folder: PathBuf, file_bytes: u64) -> Self {
         let minute = Minute { start: None, bytes: 0, is_over_limit: false };
         Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost: 0, minute }
     }
 
-    /// Adds lines. What can't be written is counted, and logged as soon as something can be. Lines beyond the limit of a
-    /// minute are dropped, and one notice is logged in their place.
-    /// `label` is what they are told as; empty: nothing.
+    /// Appends lines with a label, or without one if `label` is empty. Lines that cannot be written are
+    /// counted, and the count is logged with the next successful write. Lines beyond the limit per minute are
+    /// dropped, with one notice in their place.
     pub(super) fn write<'a>(
         &mut self,
         now: Timestamp,
@@ -123,7 +123,7 @@ impl Log {
         self.append(&text, count);
     }
 
-    /// Bytes that fit into the present file.
+    /// Returns the number of bytes that fit into the current file.
     fn room(&self) -> usize {
         let used = self.starts.last().map_or(0, |start| self.end - start);
         usize::try_from(self.file_bytes.saturating_sub(used)).unwrap_or(usize::MAX)
@@ -155,7 +155,8 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
-                // Part of it may stand there: what follows goes behind it, on a line of its own.
+                // A part of the text may have been written. It is removed, so that the next line starts at
+                // its offset.
                 let start = self.starts.last().copied().unwrap_or_default();
                 file.set_len(self.end - start)?;
                 Err(error)
@@ -163,7 +164,7 @@ impl Log {
         }
     }
 
-    /// Begins another file, and removes what is too many.
+    /// Starts a new file and removes the oldest ones.
     fn rotate(&mut self) -> io::Result<()> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(self.path(self.end))?;
         self.file = Some(file);
@@ -197,7 +198,7 @@ mod tests {
         for number in 0..20 {
             log.write(Timestamp(0), Source::Out, "", [format!("line {number:02}").as_str()].into_iter());
         }
-        // A line is 37 bytes: two fit into a file.
+        // A line has 37 bytes, so two fit into a file.
         assert_eq!(log.starts, [8 * 74, 9 * 74]);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
         assert!(kept(&log).concat().ends_with("Z OUT line 18\n1970-01-01T00:00:00.000Z OUT line 19\n"));

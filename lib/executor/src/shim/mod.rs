@@ -1,14 +1,15 @@
-//! The shim: the program that runs one container to its end, whoever else lives or dies.
+//! Shim: the program that runs one container until it ends, independently of the rep.
 //!
 //! ```text
 //!   orders (standard input) ──▶ ┌──────┐ ──▶ state.json, log/
 //!                               │ shim │ ──▶ a hint on events (standard output), which ends when the shim does
 //!                               └──┬───┘
-//!                   setup, action, monitor, and whatever they start: all are its descendants
+//!                   setup, action, monitor, and their descendants: all are descendants of the shim
 //! ```
 //!
-//! It has a session of its own and is the subreaper of all that it starts: a program that detaches itself becomes its
-//! child. So it has no child exactly when nothing of the container runs, and only then it writes COMPLETED.
+//! The shim has a session of its own and is the subreaper of its descendants, so a program that detaches
+//! itself becomes its child. It therefore has no child exactly when nothing of the container runs. Only then
+//! it writes COMPLETED.
 
 mod carry;
 mod exec;
@@ -39,22 +40,21 @@ use crate::folder::{Folder, Spec, Status};
 use crate::isolation;
 use crate::{cgroup, opened, processes};
 
-/// Is set where a shim was started without huge pages, and what it starts is to have them: the allocator reads it before the
-/// shim's first line.
+/// Environment variable of a shim that was started without huge pages although its programs may use them. The
+/// allocator reads it before `main` starts.
 pub(crate) const WITHOUT_HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
 
-/// Size of the file of complaints at which it starts again, in bytes.
+/// Maximum size of the file with the shim's errors, in bytes. The file is truncated beyond it.
 const COMPLAINTS_BYTES: i64 = 64 * 1024;
 
-/// The first descriptor that is not a standard stream.
+/// First descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
-/// Runs the container of a folder that an executor made, to its end. This process should do nothing else, and have
-/// no children: its standard input and output are the pipes of that executor. An isolated container takes more programs than
-/// one, and `stage` says which this is: whoever starts it first gives none.
+/// Runs the container of a folder that an executor created, until it ends. This process should do nothing
+/// else and have no children. Its standard input and output are the executor's pipes. An isolated container
+/// requires several programs, and `stage` selects one of them. The executor passes none.
 ///
-/// It ends with failure if it could not do so and write down how the container ended; the reason is on the standard
-/// error.
+/// It fails if it could not run the container and record its result. The reason is written to standard error.
 #[must_use]
 pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
     let end = match stage.and_then(OsStr::to_str) {
@@ -73,14 +73,14 @@ pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
     })
 }
 
-/// What the files of containers are not, unless their programs say otherwise: writable by others.
+/// Umask of a container's programs, unless they change it: files are not writable by group and others.
 const UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
-/// Where a container lives.
+/// Folders of a container.
 struct Home {
-    /// Its folder, as this program reaches it.
+    /// Folder of the container, as this program reaches it.
     folder: Folder,
-    /// Its work directory, as its programs see it.
+    /// Work directory of the container, as its programs see it.
     work: PathBuf,
 }
 
@@ -98,12 +98,12 @@ fn begin(container_dir: &Path) -> io::Result<ExitCode> {
     }
 }
 
-/// Is the first process of a container that has its own namespaces.
+/// Runs as the first process of a container with namespaces of its own.
 fn live_inside(container_dir: &Path) -> io::Result<ExitCode> {
     rustix::process::chdir(container_dir)?;
-    // It was started by another path than that of its program, and would be called by that.
+    // The name would otherwise be that of the path it was started by, not that of its program.
     rustix::thread::set_name(c"shim")?;
-    // Whoever is root in the container owns its folder, and nothing on the way there.
+    // Root of the container owns the folder, but has no access to the folders above it.
     let folder = Folder::new(PathBuf::from("."));
     let spec = folder.spec()?;
     let plan = spec.plan.as_ref().ok_or_else(|| io::Error::other("this container is not isolated"))?;
@@ -119,21 +119,21 @@ fn live(mut spec: Spec, home: Home) -> io::Result<ExitCode> {
     LocalSet::new().block_on(&runtime, life::live(home, spec)).map(|()| ExitCode::SUCCESS)
 }
 
-/// Waits until the executor has written the spec, and says so by the first order. `false` if the executor is gone: then
-/// nobody wants the container.
+/// Waits for the first order, which the executor sends after it wrote the spec. Returns `false` if the
+/// executor is gone, since the container is not needed then.
 fn told_to_go_on() -> io::Result<bool> {
     let (orders, events) = (io::stdin(), io::stdout());
     loop {
         let mut ends = [
             PollFd::new(orders.as_fd(), PollFlags::POLLIN),
-            // Without a reader that is an error, which is always reported.
+            // A pipe without a reader is an error condition, which is always reported.
             PollFd::new(events.as_fd(), PollFlags::empty()),
         ];
         match nix::poll::poll(&mut ends, PollTimeout::NONE) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // An end of the orders is one, too: the shim was started by hand.
+        // The end of the pipe counts as an order, too. It occurs if the shim was started by hand.
         match rustix::io::read(&orders, &mut [0; 1]) {
             Ok(_) => return Ok(true),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -146,13 +146,14 @@ fn told_to_go_on() -> io::Result<bool> {
     }
 }
 
-/// Leaves the session, the directory, the descriptors and the umask of the rep, and becomes the parent of all orphans below.
+/// Leaves the rep's session, directory, descriptors and umask, and becomes the subreaper of its descendants.
 fn detach() -> io::Result<()> {
-    // Of a rep that lets nobody else read its files, no user of a container could enter the folders that are made for it.
+    // With the umask of a rep that makes its files private, users of a container could not enter the folders
+    // that are created for it.
     rustix::process::umask(UMASK);
     close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
     match rustix::process::setsid() {
-        // Who leads a group, as when started by hand, has what a session is for here.
+        // A process group leader, as when the shim is started by hand, does not need a session.
         Ok(_) | Err(Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
@@ -161,8 +162,8 @@ fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the marks and the share of the container upon itself, from where all that it starts inherits them. What can't
-/// be had is complained of: then the other marks must do.
+/// Applies the container's mark, groups and priority to this program. All programs that it starts inherit
+/// them. A failure is logged, and the remaining settings still apply.
 fn confine(spec: &Spec) {
     let try_to = |what: &str, done: io::Result<()>| {
         if let Err(error) = done {
@@ -186,33 +187,35 @@ fn confine(spec: &Spec) {
     }
 }
 
-/// Raises the nice value of this program, and of its session where the scheduler shares the processor among sessions.
+/// Raises the nice value of this program, and that of its autogroup if the scheduler divides the processor
+/// among sessions.
 fn be_nice(by: i32) -> io::Result<()> {
     rustix::process::nice(by)?;
     match std::fs::write("/proc/self/autogroup", by.to_string()) {
-        // There are no such groups here, or somebody else just changed one: the value of each process stands.
+        // Autogroups are not available, or another process just changed one. The nice values of the processes
+        // still apply.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
         other => other,
     }
 }
 
-/// Writes down how far the container came, and hints at it.
+/// Writes the state of the container, and hints at it.
 fn report(folder: &Folder, status: &Status) -> io::Result<()> {
     folder.write_status(status)?;
     hint()
 }
 
-/// Hints that there is something new to read in the folder.
+/// Sends a hint that the folder has changed.
 fn hint() -> io::Result<()> {
     match rustix::io::write(io::stdout(), b".") {
-        // Nobody listens at present, or has many hints to read already: whoever comes reads the state.
+        // The executor is gone, or has many unread hints. It reads the state in both cases.
         Ok(_) | Err(Errno::PIPE | Errno::AGAIN) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Waits until somebody orders a stop.
+/// Waits for a stop order.
 async fn stop_ordered(orders: &pipe::Receiver) -> io::Result<()> {
     loop {
         orders.readable().await?;
@@ -224,14 +227,14 @@ async fn stop_ordered(orders: &pipe::Receiver) -> io::Result<()> {
     }
 }
 
-/// The pipe of orders, which is our standard input.
+/// Opens the pipe of orders, which is standard input.
 fn orders() -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)
 }
 
-/// Tells the executor what is wrong with the shim itself. If even that can't be written, there is nobody left to hear it.
+/// Logs an error of the shim itself for the executor. A failure to write it is ignored.
 pub(crate) fn complain(what: &dyn Display) {
-    // What a container causes again and again must not fill the disk.
+    // Errors that a container causes repeatedly must not fill the disk.
     let is_full = rustix::fs::fstat(io::stderr()).is_ok_and(|found| found.st_size > COMPLAINTS_BYTES);
     if is_full {
         rustix::fs::ftruncate(io::stderr(), 0).ok();

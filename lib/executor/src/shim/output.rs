@@ -1,4 +1,4 @@
-//! What a program writes, on its way to the log or, of a probe, to whoever wants to know why it failed.
+//! Output of programs. It is copied to the container's log, or retained as the explanation of a failed probe.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,28 +15,28 @@ use schemas::limits::{PROBE_OUTPUT_LINES, cut};
 use super::log::{LINE_BYTES, Log, Source};
 use crate::clock;
 
-/// Bytes that are read at once: what a pipe holds.
+/// Size of the read buffer in bytes, which is the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
-/// Time for which what a program wrote waits for the end of its line, counted from the first byte.
+/// Time that an incomplete line waits for its end, counted from its first byte.
 const PARTIAL: Duration = Duration::from_secs(1);
-/// Most bytes of a character of UTF-8.
+/// Maximum length of a UTF-8 character in bytes.
 const CHARACTER_BYTES: usize = 4;
-/// Bytes of the last line that are kept for the reason of a failure.
+/// Length of the last line that is retained for a failure reason, in bytes.
 const LAST_BYTES: usize = 256;
-/// Reads in a row before others get their turn.
+/// Maximum number of consecutive reads before the task yields.
 const READS: usize = 16;
 
-/// Where output goes.
+/// Destination of output.
 #[derive(Clone)]
 pub(super) enum Sink {
-    /// Into the log of the container, told as this; empty: as nothing.
+    /// The log of the container, with this label. An empty label is omitted.
     Log(Rc<RefCell<Log>>, Rc<str>),
-    /// Nowhere, but the last lines are kept.
+    /// A buffer of the last lines.
     Tail(Rc<RefCell<VecDeque<String>>>),
 }
 
 impl Sink {
-    /// The same with its lines told as this, unless that is empty.
+    /// Returns the sink with another label, or unchanged if `label` is empty.
     pub(super) fn told_as(&self, label: &str) -> Self {
         match self {
             Self::Log(log, _) if !label.is_empty() => Self::Log(Rc::clone(log), label.into()),
@@ -44,7 +44,7 @@ impl Sink {
         }
     }
 
-    /// Takes lines.
+    /// Writes lines to the sink.
     pub(super) fn write<'a>(&self, source: Source, lines: impl Iterator<Item = &'a str>) {
         match self {
             Self::Log(log, label) => log.borrow_mut().write(clock::now(), source, label, lines),
@@ -61,28 +61,28 @@ impl Sink {
     }
 }
 
-/// One of the two streams of a program.
+/// One of the two output streams of a program.
 pub(super) struct Output {
     pipe: Receiver,
     source: Source,
     sink: Sink,
     line: RefCell<Line>,
-    /// The last line that is not blank.
+    /// Last line that is not blank.
     last: RefCell<String>,
 }
 
-/// A line that has no end yet.
+/// Incomplete line.
 #[derive(Default)]
 struct Line {
     bytes: Vec<u8>,
-    /// When it began, or what there is of it; `None` if there is nothing.
+    /// Time when the line, or its remaining part, started. `None` if it is empty.
     since: Option<Instant>,
-    /// Whether its begin was passed on as a line of its own.
+    /// `true` if the start of the line was already emitted as a line of its own.
     in_pieces: bool,
 }
 
 impl Output {
-    /// Takes the reading end of a program's pipe.
+    /// Takes the read end of a program's pipe.
     pub(super) fn new(pipe: OwnedFd, source: Source, sink: Sink) -> io::Result<Self> {
         Ok(Self {
             pipe: Receiver::from_owned_fd(pipe)?,
@@ -93,14 +93,16 @@ impl Output {
         })
     }
 
-    /// The last line that the program wrote to its standard error and the container's log; `None` if it wrote none.
+    /// Returns the last line that the program wrote to its standard error. `None` if it wrote none, or if the
+    /// output does not go to the container's log.
     pub(super) fn last_error(&self) -> Option<String> {
         let is_logged = matches!((self.source, &self.sink), (Source::Err, Sink::Log(..)));
         let last = self.last.borrow();
         (is_logged && !last.is_empty()).then(|| last.clone())
     }
 
-    /// Copies until nobody holds the other end. What a program writes without a line end is a line of its own after `PARTIAL`.
+    /// Copies until all processes have closed the other end. Output without a line end is emitted as a line
+    /// after `PARTIAL`.
     pub(super) async fn copy(&self) -> io::Result<()> {
         loop {
             let due = self.line.borrow().since.map(|since| since + PARTIAL);
@@ -117,7 +119,7 @@ impl Output {
             };
             readable?;
             match self.read(|bytes| self.pipe.try_read(bytes)) {
-                // There is more, and this stream had its turn.
+                // There may be more output, but other tasks get their turn first.
                 Ok(true) => tokio::task::yield_now().await,
                 Ok(false) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -126,7 +128,7 @@ impl Output {
         }
     }
 
-    /// Copies what is there, without waiting to be told that something is.
+    /// Copies the available output without waiting for readiness.
     pub(super) fn drain(&self) -> io::Result<()> {
         match self.read(|bytes| Ok(rustix::io::read(&self.pipe, bytes)?)) {
             Ok(_) => Ok(()),
@@ -135,7 +137,8 @@ impl Output {
         }
     }
 
-    /// Reads until that would block, which is an error: true if there may be more, false if the stream ended.
+    /// Reads until that would block, which is an error. Returns `true` if there may be more, and `false` at
+    /// the end of the stream.
     fn read(&self, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
         let mut bytes = vec![0; READ_BYTES];
         for _ in 0..READS {
@@ -167,7 +170,7 @@ impl Output {
 }
 
 impl Line {
-    /// The lines that end in `bytes`, and the pieces of one that is too long.
+    /// Adds bytes and returns the completed lines, including pieces of a line that is too long.
     fn split(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = vec![];
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -195,28 +198,27 @@ impl Line {
         lines
     }
 
-    /// What has no end yet, as a line, without the character that is only there in part.
+    /// Emits the incomplete line, except for an incomplete character at its end.
     fn begun(&mut self) -> Vec<String> {
         let whole = whole_characters(&self.bytes);
         self.since = (whole < self.bytes.len()).then(Instant::now);
         vec![self.take(whole)]
     }
 
-    /// What has no end, as a line.
+    /// Emits the incomplete line at the end of the stream.
     fn rest(&mut self) -> Vec<String> {
         let all = self.bytes.len();
         if all == 0 { vec![] } else { vec![self.take(all)] }
     }
 
-    /// So many bytes, as text.
+    /// Removes the first `count` bytes and returns them as text.
     fn take(&mut self, count: usize) -> String {
         self.in_pieces = true;
         String::from_utf8_lossy(&self.bytes.drain(..count).collect::<Vec<_>>()).into_owned()
     }
 }
 
-/// Returns how many bytes there are before a character that begins at the end of `bytes` and doesn't end there; all of them if there
-/// is none.
+/// Returns the length of `bytes` without an incomplete character at its end.
 fn whole_characters(bytes: &[u8]) -> usize {
     match std::str::from_utf8(&bytes[bytes.len().saturating_sub(CHARACTER_BYTES)..]) {
         Ok(_) => bytes.len(),

@@ -1,5 +1,5 @@
-//! Actions, one rule each (docs/model.md, "Containers"): run, timeout, try, parallel, serial, codependent, emit
-//! progress. What is fetched and sent is in `transfer.rs`.
+//! Execution of actions, with one function per kind (docs/model.md, "Containers"): run, timeout, try,
+//! parallel, serial, codependent, emit progress. Downloads and uploads are in `transfer.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -38,11 +38,10 @@ use crate::folder::Spec;
 use crate::isolation::{self, Deed, NotStarted, Session, Wish};
 use crate::{environment, processes};
 
-/// Pause between looks at processes that were told to end.
+/// Polling interval for processes that were signalled to end.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// Bytes in a MiB.
 pub(super) const MIB: u64 = 1024 * 1024;
-/// Signals by name; the others are named by number alone.
+/// Signals that are reported by name. The others are reported by number only.
 const SIGNALS: [(Signal, &str); 15] = [
     (Signal::HUP, "HUP"),
     (Signal::INT, "INT"),
@@ -61,14 +60,14 @@ const SIGNALS: [(Signal, &str); 15] = [
     (Signal::XFSZ, "XFSZ"),
 ];
 
-/// How an action did not end well.
+/// Failure of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// A program of it exited with this status.
+    /// A program exited with this status.
     Exited(i32),
-    /// Why else.
+    /// Any other reason.
     Reason(String),
-    /// Somebody above ended it, and knows why.
+    /// An enclosing action interrupted it and reports the reason.
     Interrupted,
 }
 
@@ -83,7 +82,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// The status that a program exited with, if that is why.
+    /// Returns the exit status of the program, if that is the failure.
     pub(super) const fn exit_status(&self) -> Option<i32> {
         match self {
             Self::Exited(status) => Some(*status),
@@ -92,35 +91,35 @@ impl Failure {
     }
 }
 
-/// What an action is part of.
+/// Context of an action.
 pub(super) struct Scope<'a> {
-    /// Ends it.
+    /// Interrupts the action.
     pub(super) interrupt: CancellationToken,
-    /// Notified when a program of it has been started.
+    /// Notified when a program of the action has started.
     pub(super) begun: Option<&'a Notify>,
-    /// Where its output goes.
+    /// Destination of the output.
     pub(super) sink: Sink,
-    /// Whether what its programs leave running is killed when they end.
+    /// `true` if processes that its programs leave behind are killed.
     pub(super) leaves_nothing: bool,
 }
 
 impl<'a> Scope<'a> {
-    /// A scope of its own.
+    /// Creates a scope that can be interrupted on its own.
     pub(super) fn new(begun: Option<&'a Notify>, sink: Sink) -> Self {
         Self { interrupt: CancellationToken::new(), begun, sink, leaves_nothing: false }
     }
 
-    /// The scope of a probe.
+    /// Creates the scope of a probe.
     pub(super) fn of_probe(sink: Sink) -> Self {
         Self { leaves_nothing: true, ..Self::new(None, sink) }
     }
 
-    /// A scope within this one that can be ended alone.
+    /// Creates a nested scope that can be interrupted alone.
     fn within(&self) -> Self {
         Self { interrupt: self.interrupt.child_token(), sink: self.sink.clone(), ..*self }
     }
 
-    /// The same with its lines told as this, unless that is empty.
+    /// Returns the scope with another log label, or unchanged if `label` is empty.
     pub(super) fn told_as(&self, label: &str) -> Self {
         Self { interrupt: self.interrupt.clone(), sink: self.sink.told_as(label), ..*self }
     }
@@ -131,15 +130,15 @@ pub(super) struct Performer {
     pub(super) spec: Spec,
     pub(super) work: PathBuf,
     pub(super) carrier: Carrier,
-    /// Programs of it that were killed for want of memory, as far as that is known.
+    /// Number of OOM kills in the container that are already known.
     kills: Cell<u64>,
-    /// The last line that the program which failed last wrote to its standard error.
+    /// Last line of standard error of the program that failed last.
     last_error: RefCell<Option<String>>,
     reaper: Rc<Reaper>,
     copies: RefCell<JoinSet<()>>,
 }
 
-/// A program that was started.
+/// Started program.
 pub(super) struct Program {
     pid: i32,
     end: oneshot::Receiver<WaitStatus>,
@@ -152,7 +151,8 @@ impl Performer {
         Self { spec, work, carrier, kills, last_error, reaper, copies }
     }
 
-    /// What lines of this source are told as: with the index of the instance, as Cloud Foundry does; a task has 0.
+    /// Returns the log label of a source: the source with the instance index, as in Cloud Foundry. The index
+    /// of a task is 0.
     pub(super) fn label(&self, source: &str) -> String {
         let index = match &self.spec.recipe.work {
             WorkKey::Lrp { key, .. } => key.place.index,
@@ -161,7 +161,7 @@ impl Performer {
         if source.is_empty() { String::new() } else { format!("{source}/{index}") }
     }
 
-    /// Performs an action to its end.
+    /// Performs an action until it ends.
     pub(super) fn perform<'a>(
         &'a self,
         action: &'a Action,
@@ -182,7 +182,7 @@ impl Performer {
         }
     }
 
-    /// Interrupts the action when its time is over, which is a failure.
+    /// Performs an action with a time limit. Exceeding it interrupts the action, which is a failure.
     pub(super) async fn limited(
         &self,
         action: &Action,
@@ -204,7 +204,7 @@ impl Performer {
         }
     }
 
-    /// Swallows the failure of its action.
+    /// Performs an action and ignores its failure.
     async fn tried(&self, action: &Action, scope: &Scope<'_>) -> Result<(), Failure> {
         match self.perform(action, scope).await {
             Ok(()) | Err(Failure::Exited(_) | Failure::Reason(_)) => Ok(()),
@@ -212,7 +212,7 @@ impl Performer {
         }
     }
 
-    /// Waits for all, and returns the failures of all.
+    /// Performs actions concurrently, waits for all, and returns all failures.
     async fn parallel(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
         let mut failures = vec![];
         for done in join_all(actions.iter().map(|action| self.perform(action, scope))).await {
@@ -232,7 +232,7 @@ impl Performer {
         }
     }
 
-    /// Stops at the first failure.
+    /// Performs actions in order until one fails.
     async fn serial(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
         for action in actions {
             self.perform(action, scope).await?;
@@ -240,7 +240,7 @@ impl Performer {
         Ok(())
     }
 
-    /// The first to end ends all.
+    /// Performs actions concurrently. The first one that ends interrupts the others.
     async fn codependent(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
         let inner = scope.within();
         let mut all: FuturesUnordered<_> =
@@ -254,7 +254,7 @@ impl Performer {
         })
     }
 
-    /// Tells the log of its action.
+    /// Performs an action and logs its start and end.
     async fn emit_progress(&self, progress: &EmitProgress, scope: &Scope<'_>) -> Result<(), Failure> {
         let EmitProgress { action, start_message, success_message, failure_message_prefix, log_source } =
             progress;
@@ -284,14 +284,15 @@ impl Performer {
         let outputs = program.outputs.clone();
         let status = self.ended(program, scope).await.ok_or(Failure::Interrupted)?;
         let judged = self.judge(status);
-        // What a monitor writes is no output of the program.
+        // The output of a monitor is not part of a failure reason of the action.
         if judged.is_err() && matches!(scope.sink, Sink::Log(..)) {
             self.last_error.replace(outputs.iter().find_map(|output| output.last_error()));
         }
         judged
     }
 
-    /// Waits for the end of a program with all its output; none: it was interrupted, and ended for that.
+    /// Waits for the end of a program and reads its remaining output. `None` if the program was interrupted,
+    /// and thus ended.
     pub(super) async fn ended(&self, mut program: Program, scope: &Scope<'_>) -> Option<WaitStatus> {
         let end = tokio::select! {
             biased;
@@ -313,7 +314,7 @@ impl Performer {
         end
     }
 
-    /// Starts a program in a process group of its own; else says why it could not be.
+    /// Starts a program in its own process group, or returns the reason why that failed.
     fn start(&self, run: &Run, sink: &Sink) -> Result<Program, String> {
         let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
         let (stdout, stderr) = (output(), output());
@@ -324,13 +325,13 @@ impl Performer {
         Ok(self.program(child, sink))
     }
 
-    /// The pid of a program that was started just now, and its end.
+    /// Returns the pid of a newly started child, and a receiver for its exit status.
     pub(super) fn expect(&self, child: &Child) -> (i32, oneshot::Receiver<WaitStatus>) {
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
         (pid, self.reaper.expect(pid))
     }
 
-    /// A program that was started just now, whose output goes there.
+    /// Registers a newly started child, and copies its output to `sink`.
     pub(super) fn program(&self, mut child: Child, sink: &Sink) -> Program {
         let (pid, end) = self.expect(&child);
         let pipes = [
@@ -348,7 +349,7 @@ impl Performer {
         Program { pid, end, outputs }
     }
 
-    /// Starts a program as whoever this shim is.
+    /// Starts a program as the user of this shim.
     fn start_plainly(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let dir = self.work.join(&run.dir);
         let started = Command::new(&run.path)
@@ -361,7 +362,7 @@ impl Performer {
             .stdout(stdout)
             .stderr(stderr)
             .spawn();
-        // The system has one word for all that may be missing.
+        // The system returns the same error for a missing program and a missing directory.
         started.map_err(|error| match dir.metadata() {
             Ok(found) if found.is_dir() => cannot_start(run, &error),
             Ok(_) => no_directory(run, Some(Errno::NOTDIR.raw_os_error()), ""),
@@ -369,14 +370,14 @@ impl Performer {
         })
     }
 
-    /// Starts a program that gives up every right first.
+    /// Starts a program that drops all its rights first.
     fn start_inside(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let failed = |error: io::Error| cannot_start(run, &error);
         let (child, socket) = begin_inside(stdout, stderr).map_err(failed)?;
         self.become_run(socket, run, Session::Container, None).map(|()| child)
     }
 
-    /// Has what was begun become a program, and waits until it is.
+    /// Sends the run request to a started process, and waits until it has become the program.
     pub(super) fn become_run(
         &self,
         socket: UnixStream,
@@ -398,7 +399,7 @@ impl Performer {
         }
     }
 
-    /// Something that is done in the container, as a user of it.
+    /// Returns the request for an operation that is performed in the container as one of its users.
     pub(super) fn wish(&self, deed: Deed, user: &str) -> Wish {
         Wish {
             plan: self.spec.plan.clone(),
@@ -417,14 +418,15 @@ impl Performer {
         environment::of(&self.spec, &self.work, |name| std::env::var(name).ok(), &run.env)
     }
 
-    /// Bytes of the largest file that a program may write.
+    /// Returns the maximum size of a file that a program may write, in bytes. `None` if unlimited.
     fn file_bytes(&self) -> Option<u64> {
         let disk_mb = self.spec.recipe.resources.disk_mb;
         let limited = self.spec.plan.as_ref().is_some_and(|plan| plan.has(Wall::Disk));
         (limited && disk_mb > 0).then(|| disk_mb.saturating_mul(MIB))
     }
 
-    /// What the end of a program means. The kernel doesn't say to a program that it was killed for want of memory.
+    /// Converts an exit status to a result. The status of a program does not show an OOM kill, so the
+    /// kernel's counter is compared.
     pub(super) fn judge(&self, status: WaitStatus) -> Result<(), Failure> {
         let done = judge(status);
         let Some(plan) = self.spec.plan.as_ref().filter(|_| done.is_err()) else { return done };
@@ -435,7 +437,7 @@ impl Performer {
         done
     }
 
-    /// How a program ended that somebody asked for.
+    /// Converts the exit status of an additional program to its reported end.
     pub(super) fn end_of(&self, status: WaitStatus) -> ExecEnd {
         let judged = self.judge(status);
         let reason = judged.err().map_or_else(String::new, |failure| failure.to_string());
@@ -446,7 +448,8 @@ impl Performer {
         }
     }
 
-    /// Copies an output for as long as anybody writes to it: a program that detached itself may outlive its starter.
+    /// Copies output in the background while any process can write to it, since detached programs may outlive
+    /// their starter.
     fn copy(&self, output: Output) -> Rc<Output> {
         let output = Rc::new(output);
         let copied = Rc::clone(&output);
@@ -460,7 +463,8 @@ impl Performer {
         output
     }
 
-    /// The text of a failure; of a program that exited with a status, with the last line that it wrote to its standard error.
+    /// Returns the text of a failure. A nonzero exit status is followed by the last line that the program
+    /// wrote to its standard error.
     pub(super) fn reason(&self, failure: &Failure) -> String {
         match (failure, &*self.last_error.borrow()) {
             (Failure::Exited(status), Some(line)) if *status != 0 => format!("{failure}: {line}"),
@@ -474,12 +478,13 @@ impl Performer {
         while copies.join_next().await.is_some() {}
     }
 
-    /// Ends a program and what it started: this signal, and KILL for what is left after the grace period. What detached
-    /// itself earlier is found no more, and ends with the container.
+    /// Ends a program and its descendants: sends the signal `first`, and KILL to those that remain after the
+    /// grace period. Processes that detached earlier are not found. They end with the container.
     pub(super) async fn end(&self, pid: i32, first: Signal) {
         let shim = rustix::process::getpid().as_raw_pid();
         let kill_at = Instant::now() + Duration::from_millis(self.spec.recipe.grace_period_ms);
-        // Kept from look to look: a child whose parent ended is a child of the shim, and tells no longer where from.
+        // The set is kept across iterations. A child whose parent ended becomes a child of the shim and can
+        // no longer be attributed.
         let mut members = processes::members(shim, pid);
         signal_all(&members, first);
         loop {
@@ -496,16 +501,18 @@ impl Performer {
     }
 }
 
-/// Starts the program that gives up every right before it does anything, and waits to be told what on the socket.
+/// Starts the program that drops all rights before it acts, and that waits for a request on the returned
+/// socket.
 pub(super) fn begin_inside(stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
     let (ours, mut command) = inside(stdout, stderr)?;
     Ok((command.process_group(0).spawn()?, ours))
 }
 
-/// The same, to be started: who is to lead a session must not lead a group before.
+/// Prepares that program without starting it. The caller can thus omit the process group, which a session
+/// leader must not lead.
 pub(super) fn inside(stdout: Stdio, stderr: Stdio) -> io::Result<(UnixStream, Command)> {
     let (ours, its) = UnixStream::pair()?;
-    // Of our own arguments the first two say that this program is a shim, and whose.
+    // The first two arguments of this process are the shim command and the container's folder.
     let arguments = std::env::args_os().skip(1).take(2);
     let mut command = isolation::again();
     command
@@ -522,7 +529,7 @@ pub(super) fn cannot_start(run: &Run, error: &io::Error) -> String {
     format!("cannot start {}: {error}", run.path)
 }
 
-/// Why a program can't begin in its directory, by the number of the system's error.
+/// Returns the message for an unusable working directory, by the number of the system's error.
 fn no_directory(run: &Run, number: Option<i32>, text: &str) -> String {
     match number.map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => format!("working directory `{}` does not exist", run.dir),
@@ -545,7 +552,7 @@ fn signal_all<'a>(processes: impl IntoIterator<Item = &'a processes::Process>, s
     }
 }
 
-/// What the end of a program means.
+/// Converts an exit status to a result.
 fn judge(status: WaitStatus) -> Result<(), Failure> {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Ok(()),
@@ -555,7 +562,7 @@ fn judge(status: WaitStatus) -> Result<(), Failure> {
             let name = name.map_or_else(String::new, |name| format!(" ({name})"));
             Err(Failure::Reason(format!("Killed by signal {number}{name}")))
         }
-        // The reaper asks for ends alone.
+        // The reaper waits for ended children only.
         (None, None) => Err(Failure::Reason("Ended in an unknown way".into())),
     }
 }

@@ -1,5 +1,5 @@
-//! The children of the shim, its own and those that it inherits: it is the subreaper of all that its programs start,
-//! so whoever detaches himself becomes its child.
+//! Child processes of the shim, including inherited ones. The shim is the subreaper of its descendants, so a
+//! process that detaches itself becomes its child.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// Takes note of every child that ends. The only one here that waits for children.
+/// Reaps every child that ends. No other code of the shim waits for children.
 #[derive(Debug)]
 pub(super) struct Reaper {
-    /// Who waits for which child.
+    /// Receivers of the exit status, by pid.
     waiting: RefCell<BTreeMap<i32, oneshot::Sender<WaitStatus>>>,
     reaped: Notify,
 }
 
 impl Reaper {
-    /// Begins to listen, before there is a child.
+    /// Starts listening for ended children. Must be called before the first child is started.
     pub(super) fn start() -> io::Result<Rc<Self>> {
         let signals = signal(SignalKind::child())?;
         let reaper = Rc::new(Self { waiting: RefCell::default(), reaped: Notify::new() });
@@ -30,14 +30,16 @@ impl Reaper {
         Ok(reaper)
     }
 
-    /// The end of a child that was started just now, without waiting in between.
+    /// Returns a receiver for the exit status of a child. Must be called right after the child was started,
+    /// without yielding in between.
     pub(super) fn expect(&self, pid: i32) -> oneshot::Receiver<WaitStatus> {
         let (sender, receiver) = oneshot::channel();
         self.waiting.borrow_mut().insert(pid, sender);
         receiver
     }
 
-    /// Waits until there is no child left, so nothing that any of them started either; false if that takes longer.
+    /// Waits until no child remains, and thus no descendant either. Returns `false` if that takes longer than
+    /// `limit`.
     pub(super) async fn childless_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -58,13 +60,13 @@ impl Reaper {
         }
     }
 
-    /// Takes note of all that ended; true if no child is left.
+    /// Reaps all ended children. Returns `true` if no child remains.
     fn reap(&self) -> bool {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     if let Some(waiting) = self.waiting.borrow_mut().remove(&pid.as_raw_pid()) {
-                        // Whoever waited may have given up: then nobody needs to know.
+                        // The receiver may have been dropped.
                         waiting.send(status).ok();
                     }
                 }

@@ -1,16 +1,16 @@
-//! Signals that whoever started the rep had ignored, as `nohup` does and scripts do for what they start in the background. What
-//! is ignored stays so in every program below, and nobody could interrupt those of a container.
+//! Signals that were ignored when the rep started, as by `nohup` and by scripts for their background jobs.
+//! Child processes inherit ignored signals, so the programs of a container could not be interrupted.
 
 use std::fs;
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Signals that are no real-time signals.
+/// Highest signal number below the real-time signals.
 const USUAL: i32 = 31;
 
-/// Has every program that is started from now on begin with no signal ignored: one that is handled here is none of theirs. Must
-/// run where a tokio runtime is current.
+/// Ensures that programs start with no signal ignored. Handlers are registered for the ignored signals, and
+/// handled signals are reset when a program is executed. Must be called within a tokio runtime.
 pub(super) fn heed_all() -> io::Result<()> {
     for number in ignored(&fs::read_to_string("/proc/self/status")?) {
         drop(signal(SignalKind::from_raw(number))?);
@@ -18,7 +18,8 @@ pub(super) fn heed_all() -> io::Result<()> {
     Ok(())
 }
 
-/// The signals that are ignored, as `/proc/self/status` has them. That Rust ignores broken pipes it takes back itself.
+/// Returns the ignored signals in the text of `/proc/self/status`, except SIGPIPE: Rust ignores it and
+/// restores it in child processes.
 fn ignored(status: &str) -> Vec<i32> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is fetched and sent, as actions (docs/model.md, "Downloads and uploads").
+//! Download and upload actions (docs/model.md, "Downloads and uploads").
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,13 +19,13 @@ use crate::isolation::{self, Deed, NotStarted};
 use crate::transfer::{dependencies, name_of};
 
 impl Performer {
-    /// Fetches what is to be there before anything runs, all at once.
+    /// Downloads all dependencies concurrently, before anything else runs.
     pub(super) async fn fetch_dependencies(&self, scope: &Scope<'_>) -> Result<(), Failure> {
         let all = dependencies(&self.spec.recipe).iter().map(|download| self.download(download, scope));
         join_all(all).await.into_iter().collect()
     }
 
-    /// Fetches an archive and unpacks it.
+    /// Downloads an archive and unpacks it.
     pub(super) async fn download(&self, download: &Download, scope: &Scope<'_>) -> Result<(), Failure> {
         let scope = &scope.told_as(&self.label(&download.log_source));
         let transfer = Transfer::Download(download);
@@ -59,12 +59,13 @@ impl Performer {
         }
         let status = self.ended(program, scope).await.ok_or(Failure::Interrupted)?;
         let Err(end) = self.judge(status) else { return Ok(carried) };
-        // What it said of itself tells more than how it ended, unless somebody else ended it.
+        // The last line that the program wrote is a better reason than its exit status. If it was killed, the
+        // signal is the reason.
         let said = tail.borrow_mut().pop_back();
         Err(failed(&said.filter(|_| end.exit_status().is_some()).unwrap_or_else(|| end.to_string())))
     }
 
-    /// Sends a file.
+    /// Uploads a file.
     pub(super) async fn upload(&self, upload: &Upload, scope: &Scope<'_>) -> Result<(), Failure> {
         let scope = &scope.told_as(&self.label(&upload.log_source));
         let transfer = Transfer::Upload(upload);
@@ -82,13 +83,13 @@ impl Performer {
         done.map(drop)
     }
 
-    /// Opens a file of the container as a user of it, or says why not.
+    /// Opens a file of the container with the rights of a user of it.
     fn open(&self, upload: &Upload) -> Result<File, String> {
         let told = |error: io::Error| error.to_string();
         let (child, socket) = begin_inside(Stdio::null(), Stdio::null()).map_err(told)?;
         let wish = self.wish(Deed::Open { path: upload.from.clone() }, &upload.user);
         let opened = isolation::exchange_for_file(socket, &wish);
-        // Its end says no more than its answer did: it is waited for as all that is left of a container is.
+        // The exit status adds nothing to the reply. The process is reaped with the rest of the container.
         drop(child);
         match opened.map_err(told)? {
             Ok(file) => Ok(file),
@@ -96,7 +97,7 @@ impl Performer {
         }
     }
 
-    /// Has the cell fetch or send something. An interruption stops it.
+    /// Requests a transfer from the cell. An interruption cancels it.
     async fn carry(
         &self,
         transfer: Transfer<'_>,
@@ -113,7 +114,7 @@ impl Performer {
         }
     }
 
-    /// Bytes of the largest archive, unpacked.
+    /// Returns the maximum unpacked size of an archive in bytes.
     fn unpacked_bytes(&self) -> u64 {
         match self.spec.recipe.resources.disk_mb {
             0 => UNPACKED_BYTES,
@@ -122,7 +123,7 @@ impl Performer {
     }
 }
 
-/// Tells the log of what has a name.
+/// Logs a message about a transfer, if its artifact has a name.
 fn tell(scope: &Scope<'_>, transfer: Transfer<'_>, source: Source, text: impl FnOnce(&str) -> String) {
     match name_of(transfer) {
         "" => {}
@@ -137,7 +138,7 @@ fn failed(doing: &str, transfer: Transfer<'_>, why: &str) -> Failure {
     })
 }
 
-/// A number of bytes, for people.
+/// Formats a number of bytes for people.
 fn size(bytes: u64) -> String {
     const KIB: u64 = 1024;
     let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);

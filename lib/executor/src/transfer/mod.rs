@@ -1,15 +1,15 @@
-//! What is fetched and sent for a container (docs/model.md, "Downloads and uploads").
+//! Downloads and uploads for a container (docs/model.md, "Downloads and uploads").
 //!
 //! ```text
-//!   executor ── fetches, keeps, sends ──▶ web
+//!   executor ── downloads, caches, uploads ──▶ web
 //!      ▲  │ file
 //!      │  ▼
-//!     shim ──▶ program that unpacks, or opens what is sent: as a user of the container, within its walls
+//!     shim ──▶ program that unpacks, or opens the file to upload: as a user of the container, within its isolation
 //! ```
 //!
-//! A shim knows no URL, and no container takes part in its connections: the shim asks its executor for one of the transfers
-//! of its recipe by number, over a socket in its folder, and gets or gives an open file. What the archive holds only a program
-//! of the container looks at. Who asked and is gone gets nothing: what was begun for it is stopped.
+//! A shim knows no URL, and a container has no access to the connections. The shim requests a transfer of its
+//! recipe by number, over a socket in its folder, and receives or sends an open file. Only a program of the
+//! container reads the content of an archive. If the shim closes the connection, the transfer is cancelled.
 
 use std::path::Path;
 
@@ -17,32 +17,33 @@ use schemas::action::{Download, Transfer, Upload};
 use schemas::container::Recipe;
 use serde::{Deserialize, Serialize};
 
-/// The name of the socket in the folder of a container.
+/// Name of the socket in a container's folder.
 pub(crate) const SOCKET: &str = "rep";
 
-/// Asks for one of the transfers of a container. With an upload comes the file.
+/// Request for one of the transfers of a container. An upload includes the file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Question {
-    /// Its number among [`transfers`].
+    /// Number of the transfer in [`transfers`].
     pub(crate) number: usize,
 }
 
-/// What came of it. With a download that was done comes the file.
+/// Reply to a request. A completed download includes the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It was done.
+    /// The transfer is completed.
     Done {
-        /// Bytes that were fetched or sent.
+        /// Number of transferred bytes.
         bytes: u64,
-        /// Whether they were here already.
+        /// `true` if the archive came from the cell's cache.
         kept: bool,
     },
-    /// It was not, for this reason.
+    /// The transfer failed, for this reason.
     Failed(String),
 }
 
-/// Everything that is fetched and sent for a container: what is fetched first, then as it stands in setup, action and monitor.
+/// Returns all transfers of a container: first the dependencies, then those of setup, action and monitor in
+/// their order.
 pub(crate) fn transfers(recipe: &Recipe) -> Vec<Transfer<'_>> {
     let mut all: Vec<_> = dependencies(recipe).iter().map(Transfer::Download).collect();
     for action in recipe.setup.iter().chain([&recipe.action]).chain(&recipe.monitor) {
@@ -51,24 +52,24 @@ pub(crate) fn transfers(recipe: &Recipe) -> Vec<Transfer<'_>> {
     all
 }
 
-/// What is fetched before anything runs.
+/// Returns the downloads that are completed before anything runs.
 pub(crate) fn dependencies(recipe: &Recipe) -> &[Download] {
     recipe.sandbox.as_deref().map_or(&[], |sandbox| &sandbox.cached_dependencies)
 }
 
-/// Which of the transfers of a container this is. Of two that are the same it may be either.
+/// Returns the number of a transfer. Equal transfers may get the same number.
 pub(crate) fn number_of(recipe: &Recipe, wanted: Transfer<'_>) -> Option<usize> {
     transfers(recipe).iter().position(|one| *one == wanted)
 }
 
-/// What a transfer is called where its reasons are told.
+/// Returns the name of a transfer's artifact for messages. Empty if it has none.
 pub(crate) fn name_of(transfer: Transfer<'_>) -> &str {
     match transfer {
         Transfer::Download(Download { artifact, .. }) | Transfer::Upload(Upload { artifact, .. }) => artifact,
     }
 }
 
-/// Whether a path is one of a container's own file system, rather than below its work directory.
+/// Returns `true` if a path refers to the container's own file system rather than to its work directory.
 pub(crate) fn is_absolute(path: &str) -> bool {
     Path::new(path).is_absolute()
 }

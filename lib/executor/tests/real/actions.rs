@@ -1,4 +1,4 @@
-//! One rule for each kind of action.
+//! Tests of each kind of action.
 
 use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
 use schemas::container::{Recipe, RunResult};

@@ -1,4 +1,4 @@
-//! Containers outlive the rep.
+//! Tests of containers that outlive the rep.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn what_ended_meanwhile_is_known_with_its_result() {
     let mut cell = cell.reopen_after(away).await;
     assert_eq!(cell.completed(good).await, RunResult::Succeeded { result: "5\n".into() });
     assert_eq!(cell.failure(bad).await, "Exited with status 5");
-    // Told again and again, until somebody deletes it.
+    // The result is reported after each restart until the container is deleted.
     let mut cell = cell.reopen_after(async {}).await;
     assert_eq!(cell.failure(bad).await, "Exited with status 5");
     cell.end().await;

@@ -1,4 +1,4 @@
-//! One more program in a container.
+//! Tests of additional programs in a container.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::{Cell, LIMIT, eventually, lrp, processes_of, sh, task, variable};
 
-/// What a program wrote, and how it ended.
+/// Complete output of a program, and its end.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard {
     out: String,
@@ -36,7 +36,7 @@ async fn cell(isolated: bool) -> Cell {
     Cell::with(|settings| if isolated { isolating(settings) } else { settings }).await
 }
 
-/// A container that runs until it is stopped.
+/// Starts a container that runs until it is stopped.
 async fn sleeper(cell: &mut Cell) -> InstanceGuid {
     let guid = cell.run(lrp(sh("exec sleep 600")));
     cell.running(guid).await;
@@ -57,14 +57,14 @@ async fn heard(mut output: ExecOutput) -> Heard {
     }
 }
 
-/// What a program writes that reads nothing.
+/// Runs a program without input and returns its output.
 async fn says(cell: &Cell, guid: InstanceGuid, exec: &Exec) -> Heard {
     let (mut input, output) = cell.executor.exec(guid, exec).await.unwrap();
     input.end();
     heard(output).await
 }
 
-/// Waits for a text in what a program writes.
+/// Waits until a program has written a text.
 async fn until_said(output: &mut ExecOutput, text: &str) -> String {
     let mut all = String::new();
     while !all.contains(text) {
@@ -94,7 +94,7 @@ async fn a_program_runs_beside_the_action_and_its_output_is_not_in_the_log() {
         let told = says(&cell, guid, &exec("kill -9 $$")).await;
         let reason = "Killed by signal 9 (KILL)".to_owned();
         assert_eq!(told.end, ExecEnd::Killed { signal: 9, reason });
-        // What it leaves behind keeps nobody waiting, and goes with the container.
+        // A background process does not delay the end, and ends with the container.
         assert_eq!(says(&cell, guid, &exec("sleep 600 & echo left")).await.out, "left\n");
         assert_eq!(cell.log(guid).await, Vec::<String>::new());
         cell.executor.stop(guid);
@@ -109,14 +109,14 @@ async fn what_is_written_to_it_it_reads_to_the_end() {
     let guid = sleeper(&mut cell).await;
     let (mut input, output) = cell.executor.exec(guid, &exec("sha256sum; echo read")).await.unwrap();
     let heard = tokio::spawn(heard(output));
-    // More than a pipe holds.
+    // More than the capacity of a pipe.
     write(&input, &[b'x'; 1 << 20]).await;
     input.end();
     let heard = heard.await.unwrap();
     // head -c 1048576 /dev/zero | tr '\0' x | sha256sum
     let sum = "8f990ba0b577b51cf009ea049368c16bbda1b21e1b93be07a824758bb253c39b";
     assert_eq!(heard.out, format!("{sum}  -\nread\n"));
-    // What a program does not read is no error.
+    // Input that a program does not read is not an error.
     let (input, mut output) =
         cell.executor.exec(guid, &exec("exec 0<&-; echo closed; sleep 600")).await.unwrap();
     until_said(&mut output, "closed").await;
@@ -189,7 +189,7 @@ async fn a_terminal_has_a_size_an_owner_and_signals() {
         assert_eq!(told.out, "33 99\r\nvt100\r\nall\r\nown\r\nx\r\n", "isolated: {isolated}");
         assert_eq!(told.end, ExecEnd::Exited(0));
 
-        // A shell in which somebody types.
+        // An interactive shell.
         let shell = Exec { args: vec!["-i".into()], ..on_terminal("") };
         let (input, mut output) = cell.executor.exec(guid, &shell).await.unwrap();
         write(&input, b"PS1=; echo re''ady\n").await;
@@ -197,7 +197,7 @@ async fn a_terminal_has_a_size_an_owner_and_signals() {
         input.resize(TerminalSize { rows: 10, columns: 20 }).unwrap();
         write(&input, b"stty size\n").await;
         until_said(&mut output, "10 20\r\n").await;
-        // Of what runs in it the interrupt ends the program, and not the shell.
+        // The interrupt ends the program that runs in the shell, but not the shell.
         write(&input, b"sleep 500; echo inter''rupted $?\n").await;
         eventually(async || !with_argument(guid, "500").is_empty()).await;
         write(&input, b"\x03").await;
@@ -209,7 +209,7 @@ async fn a_terminal_has_a_size_an_owner_and_signals() {
     }
 }
 
-/// Processes of a container that have this argument.
+/// Returns the processes of a container with this argument.
 fn with_argument(guid: InstanceGuid, argument: &str) -> Vec<i32> {
     let has = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -228,7 +228,7 @@ async fn who_leaves_ends_it_with_all_that_it_started() {
         eventually(async || both() == 2).await;
         drop(output);
         eventually(async || both() == 0).await;
-        // The container goes on.
+        // The container continues.
         assert_eq!(says(&cell, guid, &self::exec("echo on")).await.out, "on\n");
         cell.end().await;
     }
@@ -245,7 +245,7 @@ async fn it_ends_with_the_container() {
     assert_eq!(cell.completed(guid).await, RunResult::Stopped);
     assert_eq!(processes_of(guid), Vec::<i32>::new());
     cell.end().await;
-    // A task that is done waits for nobody.
+    // The completion of a task does not wait for additional programs.
     let mut cell = Cell::new().await;
     let guid = cell.run(task(sh("until test -e done; do sleep 0.01; done")));
     cell.running(guid).await;
@@ -278,7 +278,7 @@ async fn an_executor_that_comes_later_runs_programs_in_it_too() {
     eventually(async || !with_argument(guid, "503").is_empty()).await;
     drop(output);
     let cell = cell.reopen_with(isolating, async {}).await;
-    // What the earlier one had run is gone with it.
+    // The program that the earlier executor started has ended with it.
     eventually(async || with_argument(guid, "503").is_empty()).await;
     assert_eq!(says(&cell, guid, &exec("echo again")).await.out, "again\n");
     cell.end().await;

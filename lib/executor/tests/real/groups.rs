@@ -1,4 +1,4 @@
-//! The share of the processor, and the marks by which every process of a container is found.
+//! Tests of the processor share, and of the marks that identify the processes of a container.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use schemas::names::InstanceGuid;
 
 use crate::support::{Cell, eventually, kill, lrp, processes_of, sh, shim_of};
 
-/// Both ways to hold on to processes: by control groups where this host lets us make them, and without.
+/// Both ways to track processes: with control groups if this host permits them, and without.
 const WAYS: [Groups; 2] = [Groups::Own, Groups::Never];
-/// A process of which nothing tells where it came from: a session, an environment and a directory of its own, no parent,
-/// no descriptor that anybody knows.
+/// Process without a visible origin: its own session, environment and directory, no parent, and no known
+/// descriptor.
 const FUGITIVE: &str =
     "(setsid env -i sh -c 'cd /; echo $$ >&3; exec sleep 600 3>&- >/dev/null 2>&1 </dev/null' 3>pid &)
     while [ ! -s pid ]; do sleep 0.01; done; echo ready; exec sleep 60";
@@ -21,7 +21,7 @@ async fn cell(groups: &Groups) -> Cell {
     Cell::with(|settings| Settings { groups: groups.clone(), ..settings }).await
 }
 
-/// Whether a process runs, and is not a zombie.
+/// Returns `true` if a process is running. A zombie is not.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
@@ -31,7 +31,7 @@ fn work(cell: &Cell, guid: InstanceGuid) -> PathBuf {
     cell.root.path().join(format!("data/containers/{guid}/work"))
 }
 
-/// A container with a process that does all it can to get away.
+/// Starts a container with a process that tries to escape in every way.
 async fn fugitive(cell: &mut Cell) -> (InstanceGuid, i32) {
     let guid = cell.run(lrp(sh(FUGITIVE)));
     cell.says(guid, "ready").await;
@@ -83,7 +83,7 @@ async fn who_got_away_ends_with_a_stop() {
     }
 }
 
-/// The nice value of a process.
+/// Returns the nice value of a process.
 fn nice(pid: &str) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()

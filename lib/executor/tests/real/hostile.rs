@@ -1,6 +1,7 @@
-//! Hostile definitions, generated from a seed: whatever they do, the cell goes on and nothing of them is left.
+//! Hostile definitions, generated from a seed. The cell must survive all of them and clean up completely.
 //!
-//! The usual run is short. By hand, with as many as one likes, as root (all isolation layers) and as another user (rootless):
+//! By default the test runs few definitions. To run any number by hand, as root (all isolation layers) and as
+//! another user (rootless):
 //!
 //! ```text
 //! MUSTER_HOSTILE=300 MUSTER_SEED=7 cargo test -p executor --test real hostile -- --nocapture
@@ -21,16 +22,16 @@ use tempfile::TempDir;
 
 use crate::support::{Cell, LIMIT, eventually, lrp, processes_of, program, sh, task};
 
-/// Definitions of the usual run.
+/// Default number of definitions.
 const COUNT: u64 = 24;
-/// Seed of the usual run.
+/// Default seed.
 const SEED: u64 = 1;
-/// Containers that live at once.
+/// Number of containers that run at once.
 const AT_ONCE: usize = 6;
-/// Text of the keys that no container may read.
+/// Content of the keys that no container may read.
 const KEY: &str = "key-that-no-container-reads";
 
-/// Numbers that follow from a seed (`SplitMix64`).
+/// Pseudorandom numbers from a seed (`SplitMix64`).
 struct Random(u64);
 
 impl Random {
@@ -54,16 +55,16 @@ impl Random {
     }
 }
 
-/// What definitions may be made of.
+/// Generator of hostile definitions.
 struct Generator {
     random: Random,
     walls: Isolation,
-    /// Files that hold keys.
+    /// Paths of files with keys.
     keys: Vec<String>,
 }
 
 impl Generator {
-    /// Makes the next definition.
+    /// Generates the next definition.
     fn definition(&mut self) -> Recipe {
         let actions: Vec<Action> = (0..self.random.between(1, 3)).map(|_| self.action()).collect();
         let action = Action::Parallel(schemas::action::Group { actions });
@@ -98,7 +99,7 @@ impl Generator {
         }
     }
 
-    /// Folders: deep, wide, with long names, without permissions.
+    /// Folders: deeply nested, numerous, with long names, or without permissions.
     fn tree(&mut self) -> Action {
         let (levels, length) = (self.random.between(1, 16_000), self.random.between(1, 200));
         let wide = self.random.between(1, 2_000);
@@ -114,7 +115,7 @@ impl Generator {
         perl(&script)
     }
 
-    /// Links, pipes, sockets, and names of any bytes.
+    /// Links, pipes, sockets, and names with arbitrary bytes.
     fn files(&mut self) -> Action {
         let count = self.random.between(1, 500);
         let length = self.random.between(1, 255);
@@ -129,7 +130,7 @@ impl Generator {
         perl(&script)
     }
 
-    /// Disk: sparse files, deleted files that stay open, very many.
+    /// Disk use: sparse files, deleted files that stay open, and very many files.
     fn disk(&mut self) -> Action {
         let count = self.random.between(1, 30);
         let script = match self.random.below(3) {
@@ -142,7 +143,7 @@ impl Generator {
         perl(&script)
     }
 
-    /// Processes: many, detached, deaf to signals.
+    /// Processes: many, detached, or ignoring signals.
     fn processes(&mut self) -> Action {
         let count = self.random.between(1, 60);
         match self.random.below(4) {
@@ -161,7 +162,7 @@ impl Generator {
         sh(&format!("kill -{signal} {to}; sleep 0.2"))
     }
 
-    /// Output without end, without line ends, of any bytes.
+    /// Output: endless, without line ends, or with arbitrary bytes.
     fn output(&mut self) -> Action {
         match self.random.below(4) {
             0 => sh("exec yes"),
@@ -171,13 +172,13 @@ impl Generator {
         }
     }
 
-    /// Memory, as much as there is where that is limited.
+    /// Memory: as much as is available if memory is limited.
     fn memory(&mut self) -> Action {
         let limit = if self.walls.has(Wall::Memory) { "unlimited" } else { "100000" };
         sh(&format!("ulimit -v {limit}; tail /dev/zero & wait; exec tail /dev/zero"))
     }
 
-    /// Reads, writes and mounts what is not the container's.
+    /// Reads, writes and mounts of paths outside of the container.
     fn spying(&mut self) -> Action {
         let keys = self.keys.join(" ");
         let script = match self.random.below(3) {
@@ -197,7 +198,7 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// A key where containers would see it if it weren't masked, if this user may put one there.
+/// Creates a key that containers could read if it were not masked. `None` if this user lacks permission.
 fn visible_key() -> Option<TempDir> {
     let folder = tempfile::tempdir_in("/opt").ok()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).ok()?;
@@ -206,7 +207,7 @@ fn visible_key() -> Option<TempDir> {
     Some(folder)
 }
 
-/// Runs some definitions side by side until they end, or are deleted in the middle of it.
+/// Runs definitions concurrently until they end, or until they are deleted while running.
 async fn run(cell: &mut Cell, definitions: Vec<(Recipe, Duration)>) {
     let mut guids = vec![];
     for (recipe, patience) in definitions {
@@ -239,7 +240,7 @@ async fn assert_reads_no_key(cell: &Cell, guid: InstanceGuid) {
     }
 }
 
-/// The folders of control groups whose name begins so.
+/// Returns the control groups whose names start with `name`.
 fn groups_of(name: &str) -> Vec<String> {
     let (mut found, mut open) = (vec![], vec![std::path::PathBuf::from("/sys/fs/cgroup")]);
     while let Some(folder) = open.pop() {
@@ -254,7 +255,7 @@ fn groups_of(name: &str) -> Vec<String> {
     found
 }
 
-/// The processes that are, or are mounted, below a folder.
+/// Returns the processes with a working directory, root or mount below a folder.
 fn processes_in(folder: &Path) -> Vec<String> {
     let text = folder.display().to_string();
     let is_in = |pid: &String| {

@@ -1,4 +1,5 @@
-//! Containers with a file system of their own: images, folders, a network that leads nowhere.
+//! Tests of containers with a file system of their own, from images and folders, and with an isolated
+//! network.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,7 +23,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::support::{Cell, eventually, program, sh, task};
 
-/// A layer that is being made.
+/// Layer that is being built.
 struct Layer(Builder<Vec<u8>>);
 
 impl Layer {
@@ -37,7 +38,7 @@ impl Layer {
         header.set_mode(mode);
         header.set_uid(1000);
         header.set_gid(1000);
-        // A bad path is written as an attacker would.
+        // A hostile path is written as an attacker would do.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
         header.set_cksum();
@@ -53,7 +54,7 @@ impl Layer {
         self.add(EntryType::Symlink, path, to, b"", 0o777)
     }
 
-    /// A program of the host with the libraries that it needs.
+    /// Adds a program of the host with its libraries.
     fn program(self, path: &str) -> Self {
         let said = Command::new("ldd").arg(path).output().unwrap().stdout;
         let said = String::from_utf8(said).unwrap();
@@ -68,7 +69,7 @@ impl Layer {
     }
 }
 
-/// An image in a folder.
+/// Image in a folder.
 struct Image(PathBuf);
 
 impl Image {
@@ -136,7 +137,7 @@ fn layers() -> Vec<Layer> {
         .file("all/new", "new")
         .file("all/.wh..wh..opq", "")
         .file("kept", "new")
-        // Through a link that would lead to the host's folder if it were followed outside.
+        // Outside of the image, this link would lead to a folder of the host.
         .file("alias/marker", "of the image");
     vec![lower, upper, Layer::new().file("packed", "otherwise")]
 }
@@ -157,7 +158,7 @@ async fn a_container_lives_in_an_image() {
     let out: Vec<&str> = log.iter().filter_map(|line| line.strip_prefix("OUT ")).collect();
     assert_eq!(out, ["new", "otherwise", "new", "of the image", "hello", "mine"], "{log:#?}");
     assert!(log.iter().any(|line| line.contains("Read-only file system")), "{log:#?}");
-    // Whoever is root in the image is nobody on the host.
+    // Root of the image has an unprivileged id on the host.
     let unpacked = fs::read_dir(cell.root.path().join("data/images")).unwrap().next().unwrap().unwrap();
     let owner = fs::metadata(unpacked.path().join("tree/kept")).unwrap().uid();
     assert!(owner >= FIRST_ID && (owner - FIRST_ID) % IDS == 1000, "{owner}");

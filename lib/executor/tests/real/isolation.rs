@@ -1,6 +1,6 @@
-//! Containers that are kept apart: what they must be able to do, and what they must not, tried from inside.
+//! Tests of isolated containers: operations that must work inside of them, and operations that must not.
 //!
-//! These tests are for who is root, as `muster rep` is where isolation counts. Whoever is not tries less.
+//! Run them as root, as `muster rep` runs in production. Other users test fewer isolation layers.
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
@@ -30,7 +30,7 @@ async fn cell() -> Cell {
     cell
 }
 
-/// What a program writes to its standard output in an isolated container, which must end well.
+/// Runs a program in an isolated container, which must succeed, and returns its standard output.
 async fn output_of(cell: &mut Cell, recipe: Recipe) -> Vec<String> {
     let guid = cell.run(recipe);
     let end = cell.completed(guid).await;
@@ -75,7 +75,7 @@ async fn it_is_somebody_else_in_a_world_of_its_own() {
     cell.completed(guid).await;
     let log = cell.log(guid).await;
     let hostname = format!("OUT {guid}");
-    // Its own first process, the shell, and what of it is a program of its own.
+    // The three processes are the first process of the container, the shell, and one program.
     let expected =
         ["OUT 2000", "OUT vcap", "OUT /home/vcap", "OUT /home/vcap", "OUT shim", "OUT 3", &hostname];
     assert_eq!(log, expected);
@@ -117,7 +117,7 @@ async fn it_has_no_rights_and_gets_none() {
     let none = "0000000000000000";
     let mut expected: Vec<String> = vec!["Groups:\t2000 ".into()];
     expected.extend(["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|set| format!("Cap{set}:\t{none}")));
-    // Of the descriptors one is that of the folder which is listed.
+    // One of the descriptors is that of the listed folder.
     expected.extend(["NoNewPrivs:\t1", "Seccomp:\t2", "4", "0"].map(str::to_owned));
     let found = output(&mut cell, script).await;
     let groups = found.iter().map(|line| if line.starts_with("Groups") { "Groups:\t2000 " } else { line });
@@ -125,7 +125,7 @@ async fn it_has_no_rights_and_gets_none() {
     cell.end().await;
 }
 
-/// Calls by number on `x86_64`, with arguments that would do something where they are allowed.
+/// System calls by number on `x86_64`, with arguments that would have an effect if they were allowed.
 #[cfg(target_arch = "x86_64")]
 const CALLS: &[(&str, &str)] = &[
     ("ptrace", "101, 0, 0, 0, 0"),
@@ -153,7 +153,8 @@ const CALLS: &[(&str, &str)] = &[
 #[tokio::test]
 async fn calls_that_nobody_needs_are_refused() {
     let mut cell = cell().await;
-    // A perl is on every Debian. EPERM is 1, ENOSYS 38; 1 << 30 counts calls as another architecture does.
+    // Perl is installed on every Debian. EPERM is 1, and ENOSYS is 38. The bit 1 << 30 selects the call
+    // numbers of another ABI.
     let mut script = String::new();
     for (name, arguments) in CALLS {
         script += &format!(
@@ -171,7 +172,7 @@ async fn calls_that_nobody_needs_are_refused() {
 async fn the_sockets_without_a_file_of_others_are_out_of_reach() {
     let mut cell = cell().await;
     if !cell.executor.isolation().has(Wall::Landlock) {
-        // An older kernel has no way to keep them apart; the cell says so.
+        // An older kernel cannot isolate them, and the cell reports that.
         assert_eq!(cell.executor.isolation().level(), Level::Degraded);
         return;
     }
@@ -194,7 +195,8 @@ async fn an_environment_touches_no_program_that_has_rights() {
     cell.completed(guid).await;
     let log = cell.log(guid).await;
     assert!(log.contains(&"OUT /home/vcap/evil.so".to_owned()), "{log:#?}");
-    // The loader of the shell and of what it starts complains, in the container, of what isn't there.
+    // The loader prints errors about the missing library for the shell and its children, inside the
+    // container.
     assert!(
         log.iter().all(|line| line.starts_with("OUT /home") || line.contains("ld.so: object")),
         "{log:#?}"
@@ -298,7 +300,7 @@ async fn containers_have_users_of_their_own_also_after_the_rep_restarts() {
 #[tokio::test]
 async fn container_uses_up_nothing_of_others() {
     let mut cell = cell().await;
-    // Every one of them takes an instance of inotify, or says that it got none.
+    // Each process uses one inotify instance, or reports that none is available.
     let greedy = "touch f; for i in $(seq 150); do tail -f f 2>>said & done
         while ! grep -q inotify said; do sleep 0.05; done; echo none left; wait";
     let guid = cell.run(Recipe { resources: Resources::of_container(0, 0, 0), ..lrp(sh(greedy)) });
@@ -362,7 +364,7 @@ async fn nothing_is_left_of_it_whichever_of_its_keepers_dies() {
     for at in 0..2 {
         let guid = cell.run(lrp(sh("(setsid sh -c 'exec sleep 1000' &); echo here; exec sleep 1000")));
         cell.says(guid, "here").await;
-        // The first of the shims leads, the second is process 1 of the container.
+        // The first shim is outside the container, and the second is process 1 of the container.
         let mut shims: Vec<i32> = processes_of(guid)
             .into_iter()
             .filter(|pid| {
@@ -373,7 +375,7 @@ async fn nothing_is_left_of_it_whichever_of_its_keepers_dies() {
         assert_eq!(shims.len(), 2);
         kill(shims[at]);
         if at == 0 {
-            // The container lives on without it, as it does without its rep.
+            // The container continues without it, as it does without its rep.
             cell.executor.stop(guid);
             assert_eq!(cell.completed(guid).await, RunResult::Stopped);
         } else {

@@ -1,4 +1,5 @@
-//! A program that keeps containers is killed at any moment, and passes nothing of its own on to them.
+//! Tests in which a program that runs containers is killed at arbitrary moments, and tests of the state that
+//! containers inherit from it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +11,8 @@ use schemas::container::{ContainerState, Recipe, RunResult};
 
 use crate::support::{Cell, eventually, lrp, sh, shim, shim_of, task};
 
-/// Starts a keeper of containers on a folder by a shell script, in which `$0` is the keeper's program and `$1` the folder.
+/// Starts a host of containers on a folder with a shell script, in which `$0` is the host program and `$1` is
+/// the folder.
 fn keeper(script: &str, data: &Path) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", script, shim()]).arg(data);
@@ -27,7 +29,7 @@ fn give(child: &mut Child, recipe: &Recipe) {
     child.stdin.as_mut().unwrap().write_all(&line).unwrap();
 }
 
-/// The control groups that these have, where they are mounted on most hosts.
+/// Returns the control groups of these containers, if they are at the usual mount points.
 fn groups_of(recipes: &[Recipe]) -> Vec<PathBuf> {
     let names: Vec<String> = recipes.iter().map(|recipe| recipe.instance_guid.to_string()).collect();
     let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/muster.slice"];
@@ -36,8 +38,8 @@ fn groups_of(recipes: &[Recipe]) -> Vec<PathBuf> {
     groups.filter(|group| group.exists()).collect()
 }
 
-/// What was begun when its keeper was killed runs to its end under the next one, once, and nothing of it has failed. What
-/// was not even written down is unknown to the next one, and never ran.
+/// Containers that were started when their host was killed run under the next host, exactly once, and
+/// succeed. Containers that were not recorded yet are unknown to the next host, and never ran.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_keeper_that_is_killed_while_it_creates_loses_nothing() {
     let mut unknown = 0;
@@ -76,8 +78,8 @@ async fn a_keeper_that_is_killed_while_it_creates_loses_nothing() {
     println!("{unknown} of {} were not begun when their keeper was killed", 24 * 8);
 }
 
-/// A keeper that was killed while it removed a container, or could not remove a control group, leaves one that nobody knows.
-/// It goes, with what runs there, when the folder is opened again; the container beside it runs on.
+/// A host that was killed while it removed a container, or that failed to remove a control group, leaves a
+/// stray group. The next host of the folder removes it and kills its processes. Other containers continue.
 #[tokio::test]
 async fn a_control_group_that_belongs_to_no_container_goes_with_the_next_keeper() {
     let mut cell = Cell::new().await;
@@ -127,7 +129,7 @@ async fn nothing_that_the_keeper_inherited_reaches_a_container() {
 
     let (next, _changes) = executor::process::Executor::open(crate::support::settings(data)).await.unwrap();
     let log = next.logs(guid, 0, usize::MAX).await.unwrap().text;
-    // The directory that the shell lists is its own.
+    // The folder that the shell lists belongs to the shell.
     let strange: Vec<&str> = log
         .lines()
         .filter(|line| !["pipe:[", "/dev/null", "/proc/"].iter().any(|known| line.contains(known)))
@@ -138,7 +140,8 @@ async fn nothing_that_the_keeper_inherited_reaches_a_container() {
     cell.end().await;
 }
 
-/// A script that starts a rep in the background has signals ignored, and its unit that nobody else may read its files.
+/// A rep started by a script in the background has ignored signals, and its systemd unit sets a umask that
+/// makes its files private.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_has_neither_the_ignored_signals_nor_the_umask_of_its_keeper() {
     let cell = Cell::new().await;
@@ -155,7 +158,7 @@ async fn a_container_has_neither_the_ignored_signals_nor_the_umask_of_its_keeper
     };
     eventually(async || said().contains("SigIgn")).await;
     let mask = said().rsplit('\t').next().and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Those beyond are real-time signals, of which the C library has two.
+    // Higher signals are real-time signals, of which the C library reserves two.
     assert_eq!(mask.unwrap() & 0x7fff_ffff, 0, "{}", said());
     assert!(said().contains("OUT 0022\n"), "{}", said());
     child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! What a container is given, and how it ends by itself.
+//! Tests of the environment of a container and of its end.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpStream};
@@ -216,7 +216,7 @@ async fn secrets_are_opened_for_the_container_alone() {
     cell.end().await;
 }
 
-/// The first variable of the container that has this file.
+/// Returns the first variable in the spec of a container.
 fn first_variable(spec: &str) -> Variable {
     let spec: serde_json::Value = serde_json::from_str(spec).unwrap();
     serde_json::from_value(spec["recipe"]["environment_variables"][0].clone()).unwrap()

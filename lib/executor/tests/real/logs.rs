@@ -1,4 +1,4 @@
-//! A log is read by offset, whatever was rotated away.
+//! Tests of reading a log by offset, also after files were rotated away.
 
 use executor::process::{LogError, Settings};
 use schemas::container::{Container, ContainerState, Recipe};
@@ -6,7 +6,7 @@ use schemas::names::InstanceGuid;
 
 use crate::support::{Cell, eventually, lrp, sh, task};
 
-/// The files below a folder of the cell's data, as a list of names.
+/// Returns the names of the files in a folder of the cell's data.
 fn names(cell: &Cell, folder: &str) -> Vec<String> {
     let entries = std::fs::read_dir(cell.root.path().join("data").join(folder)).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! Real processes, end to end: an executor, its shims, and what they run.
+//! End-to-end tests with real processes: an executor, its shims, and the programs of containers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod actions;

@@ -1,4 +1,4 @@
-//! What the monitor decides (docs/model.md, "Containers").
+//! Tests of the monitor's decisions (docs/model.md, "Containers").
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn it_is_running_once_the_monitor_succeeds() {
 async fn what_is_healthy_a_moment_after_its_start_waits_for_no_long_pause() {
     let pause = Duration::from_secs(600);
     let mut cell = Cell::with(|settings| Settings { unhealthy_monitoring_interval: pause, ..settings }).await;
-    // It fails three times before it succeeds.
+    // The monitor fails three times before it succeeds.
     let monitor = sh("echo >>probes; test $(wc -l <probes) -gt 3");
     let guid = cell.run(Recipe { monitor: Some(monitor), ..lrp(sh("exec sleep 60")) });
     cell.running(guid).await;

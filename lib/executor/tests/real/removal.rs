@@ -1,4 +1,4 @@
-//! What containers leave, and its removal.
+//! Tests of the removal of containers' files.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,8 @@ use executor::process::{Executor, FIRST_ID, Isolate, Settings};
 
 use crate::support::{Cell, eventually, lrp, program, settings, sh, task};
 
-/// Nests folders so deep that a recursive removal overflows its stack, below others with long names and without permissions.
+/// Nests folders so deeply that a recursive removal would overflow its stack, below folders with long names
+/// and without permissions.
 pub(crate) const NEST: &str = "for (1..30) { $n = q(l) x 200; mkdir $n; chdir $n } mkdir q(closed), 0;
     for (1..16000) { mkdir q(d); chdir q(d) or die }";
 

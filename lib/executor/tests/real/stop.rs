@@ -1,4 +1,4 @@
-//! A stop takes the whole tree.
+//! Tests of stopping a container with its whole process tree.
 
 use std::time::{Duration, Instant};
 

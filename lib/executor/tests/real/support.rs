@@ -1,4 +1,4 @@
-//! A cell in a folder of its own that leaves nothing behind.
+//! Cell in a temporary folder that cleans up after itself.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use schemas::{ActualLrpKey, Place, Position, Timestamp};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
-/// How long anything in these tests may take.
+/// Time limit for any step of these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// A cell under test.
+/// Cell under test.
 pub(crate) struct Cell {
     pub(crate) root: TempDir,
     pub(crate) executor: Executor,
@@ -25,12 +25,12 @@ pub(crate) struct Cell {
     guids: BTreeSet<InstanceGuid>,
 }
 
-/// The program that starts shims.
+/// Returns the path of the program that starts shims.
 pub(crate) fn shim() -> &'static str {
     env!("CARGO_BIN_EXE_executor-shim")
 }
 
-/// The usual settings of a test, with short pauses between probes.
+/// Returns the default settings of a test, with short intervals between probes.
 pub(crate) fn settings(data: PathBuf) -> Settings {
     let cell_id = CellId::new("cell-1").unwrap();
     let settings = Settings::new(data, cell_id, "127.0.0.1", vec![shim().into(), "shim".into()]);
@@ -47,12 +47,13 @@ impl Cell {
     }
 
     pub(crate) async fn with(change: impl FnOnce(Settings) -> Settings) -> Self {
-        // As the unit of a rep has it: nobody else may read its files.
+        // The same umask as in the unit of a rep: files are private.
         rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
         Self::at(tempfile::tempdir().unwrap(), change).await
     }
 
-    /// A cell whose data folder is in memory where that is possible: some disks take milliseconds to remove a folder.
+    /// Opens a cell whose data folder is in memory if possible, since some disks take milliseconds to remove
+    /// a folder.
     pub(crate) async fn in_memory(change: impl FnOnce(Settings) -> Settings) -> Self {
         Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap(), change).await
     }
@@ -62,18 +63,18 @@ impl Cell {
         Self { root, executor, events, guids: BTreeSet::new() }
     }
 
-    /// Drops the executor as the death of a rep would, waits, and opens the folder again.
+    /// Drops the executor as if the rep had died, waits for `away`, and opens the folder again.
     pub(crate) async fn reopen_after(self, away: impl Future<Output = ()>) -> Self {
         self.reopen_with(|settings| settings, away).await
     }
 
-    /// The same with other settings.
+    /// Does the same with changed settings.
     pub(crate) async fn reopen_with(
         mut self,
         change: impl FnOnce(Settings) -> Settings,
         away: impl Future<Output = ()>,
     ) -> Self {
-        // An executor can only be dropped from its place if another takes it.
+        // The executor in the field can only be dropped by replacing it with another one.
         let spare = tempfile::tempdir().unwrap();
         let (other, _) = Executor::open(settings(spare.path().to_owned())).await.unwrap();
         drop(std::mem::replace(&mut self.executor, other));
@@ -94,7 +95,7 @@ impl Cell {
         self.executor.list().into_iter().find(|container| container.instance_guid == guid)
     }
 
-    /// Waits until the state of a container is such that `wanted` finds something in it.
+    /// Waits until `wanted` returns a value for the state of a container.
     pub(crate) async fn until<T>(
         &mut self,
         guid: InstanceGuid,
@@ -133,7 +134,7 @@ impl Cell {
         .await
     }
 
-    /// The reason of a failure.
+    /// Waits until a container has failed, and returns the reason.
     pub(crate) async fn failure(&mut self, guid: InstanceGuid) -> String {
         match self.completed(guid).await {
             RunResult::Failed { reason, .. } => reason,
@@ -143,24 +144,24 @@ impl Cell {
         }
     }
 
-    /// What a recipe fails with.
+    /// Runs a recipe that fails, and returns the reason.
     pub(crate) async fn failure_of(&mut self, recipe: Recipe) -> String {
         let guid = self.run(recipe);
         self.failure(guid).await
     }
 
-    /// The log without its times.
+    /// Returns the log without the times of its lines.
     pub(crate) async fn log(&self, guid: InstanceGuid) -> Vec<String> {
         let chunk = self.executor.logs(guid, 0, usize::MAX).await.unwrap();
         chunk.text.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
     }
 
-    /// Waits until a line stands in the log.
+    /// Waits until the log has a line that ends with `line`.
     pub(crate) async fn says(&self, guid: InstanceGuid, line: &str) {
         eventually(async || self.log(guid).await.iter().any(|found| found.ends_with(line))).await;
     }
 
-    /// Ends everything, and makes sure that nothing is left.
+    /// Deletes everything, and asserts that nothing remains.
     pub(crate) async fn end(self) {
         tokio::time::timeout(LIMIT, self.executor.end_all()).await.unwrap();
         assert_eq!(self.executor.list(), []);
@@ -175,7 +176,7 @@ impl Cell {
 }
 
 impl Drop for Cell {
-    /// A test that failed leaves nothing either.
+    /// Cleans up after a failed test, too.
     fn drop(&mut self) {
         for guid in &self.guids {
             for pid in processes_of(*guid) {
@@ -185,7 +186,7 @@ impl Drop for Cell {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(so: impl AsyncFn() -> bool) {
     let end = std::time::Instant::now() + LIMIT;
     while !so().await {
@@ -194,7 +195,7 @@ pub(crate) async fn eventually(so: impl AsyncFn() -> bool) {
     }
 }
 
-/// The processes that carry the mark of a container.
+/// Returns the processes with the mark of a container.
 pub(crate) fn processes_of(guid: InstanceGuid) -> Vec<i32> {
     let mark = format!("MUSTER_INSTANCE_GUID={guid}");
     let names = std::fs::read_dir("/proc").unwrap().flatten();
@@ -206,7 +207,7 @@ pub(crate) fn processes_of(guid: InstanceGuid) -> Vec<i32> {
     .collect()
 }
 
-/// The shim of a container.
+/// Returns the pid of a container's shim.
 pub(crate) fn shim_of(guid: InstanceGuid) -> i32 {
     let is_shim = |pid: &i32| {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -217,7 +218,7 @@ pub(crate) fn shim_of(guid: InstanceGuid) -> i32 {
 
 pub(crate) fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    // It may have ended meanwhile.
+    // The process may have ended already.
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
 }
 
@@ -244,7 +245,7 @@ pub(crate) fn variable(name: &str, value: &str) -> Variable {
     Variable { name: name.into(), value: Secret::Plain(value.into()) }
 }
 
-/// A process that runs long.
+/// Returns the recipe of a long-running process.
 pub(crate) fn lrp(action: Action) -> Recipe {
     let place = Place::new(3, DefinitionId::new("v2").unwrap());
     let key = ActualLrpKey::new(ProcessGuid::new("web").unwrap(), place);

@@ -1,4 +1,4 @@
-//! What is fetched and sent for containers, with real connections.
+//! Tests of downloads and uploads with real connections.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ use schemas::resources::Resources;
 
 use crate::support::{Cell, eventually, group, lrp, processes_of, sh, task};
 
-/// A blobstore: gives what it has, keeps what is posted, and of `/slow` gives half and waits.
+/// Blobstore: serves its blobs and stores posted ones. For `/slow` it sends half of the blob and waits.
 struct Blobs {
     port: u16,
     state: Arc<Mutex<State>>,
@@ -26,7 +26,7 @@ struct State {
     has: BTreeMap<String, Vec<u8>>,
     posted: BTreeMap<String, Vec<u8>>,
     asked: Vec<String>,
-    /// Who waits for the other half, for as long as that is kept waiting.
+    /// Number of clients that are waiting for the other half.
     waiting: usize,
 }
 
@@ -113,7 +113,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
     if path == "/slow" {
         stream.write_all(&bytes[..bytes.len() / 2]).unwrap();
         state.lock().unwrap().waiting += 1;
-        // Comes back when the other end is gone.
+        // Returns when the client has closed the connection.
         let mut rest = [0; 16];
         while stream.read(&mut rest).is_ok_and(|count| count > 0) {}
         state.lock().unwrap().waiting -= 1;
@@ -122,7 +122,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
-/// A tar with gzip of these files: a path, its permissions, what is in it.
+/// Builds a tar archive with gzip from files: path, permissions, and content.
 fn archive(files: &[(&str, u32, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(vec![], flate2::Compression::fast()));
     for (path, mode, content) in files {
@@ -165,7 +165,7 @@ fn isolating(settings: Settings) -> Settings {
     Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
 }
 
-/// A task whose result is what it wrote to `result`.
+/// Returns a task whose result is the file `result`.
 fn with_result(action: Action) -> Recipe {
     Recipe { result_file: "result".into(), ..task(action) }
 }
@@ -325,7 +325,7 @@ async fn a_download_outlives_the_rep() {
     let guid = cell.run(task(serial([Action::Download(download(blobs.url("slow"), ".")), sh("cat a")])));
     eventually(async || blobs.waiting() == 1).await;
     let mut cell = cell.reopen_after(async {}).await;
-    // The next one begins it anew, and that gets half again.
+    // The next executor repeats the download, and receives half of it again.
     eventually(async || blobs.asked() == 2 && blobs.waiting() == 1).await;
     cell.executor.stop(guid);
     assert_eq!(cell.completed(guid).await, RunResult::Stopped);
@@ -363,7 +363,7 @@ async fn within_its_walls_a_container_has_paths_of_its_own() {
     }
     let with_result = |file: &str| Recipe {
         result_file: file.into(),
-        // Of links in /tmp itself many kernels refuse those of others anyway.
+        // A folder of its own, since many kernels restrict links of other users in `/tmp` itself.
         ..task(sh("echo 7 > /tmp/r; echo 8 > r; mkdir /tmp/own; ln -s /etc/passwd /tmp/own/out"))
     };
     for (file, result) in [("/tmp/r", "7\n"), ("/var/tmp/r", "7\n"), ("/home/vcap/r", "8\n"), ("r", "8\n")] {
@@ -372,7 +372,7 @@ async fn within_its_walls_a_container_has_paths_of_its_own() {
     }
     let outside = "the result file out leads out of the work directory";
     assert_eq!(cell.failure_of(with_result("/tmp/own/out")).await, outside);
-    // Its own first process and the files of root are not for it to send.
+    // The container may not upload data of its first process or of root.
     for from in ["/proc/1/environ", "/root/x", "/etc/shadow"] {
         let said = cell.failure_of(task(Action::Upload(upload(from, blobs.url("x"))))).await;
         assert!(said.starts_with("Reading droplet failed: "), "{said}");
