@@ -1,16 +1,20 @@
-//! Who leads in a role: the log says it, by an event with a term. This only knows when the leader has to beat, and when
-//! somebody else has to campaign. Compare-and-set is the safety, not this.
+//! Timing of leader elections for one role. The log decides the leader: it records an election event with a
+//! term. This crate only decides when the leader sends its heartbeat and when a standby campaigns. Safety
+//! comes from compare-and-set on the log, not from this crate.
 //!
-//! A standby campaigns when the leader missed [`MISSED_BEATS`], or announced that it steps down. Two things keep it from campaigning wrongly, and one keeps
-//! others from holding it back:
+//! A standby campaigns when the leader misses [`MISSED_BEATS`] heartbeats or announces that it steps down.
+//! These rules keep a standby from campaigning needlessly, and keep other processes from delaying a takeover:
 //!
-//! - its own pause is not silence of the leader; nor is the time before it listened, which may begin long before it knows the
-//!   log, if it is told who led then;
-//! - standbys campaign one after the other, so that two don't race for ever, and not again before the log may have
-//!   answered;
-//! - a beat is believed only in the term that the log names, and, for no longer than one election takes, in the next.
+//! - A pause of the standby does not count as silence of the leader. Neither does the time before the standby
+//!   started to listen. A standby that knows the current leader may start to listen long before it has read
+//!   the log.
+//! - Standbys campaign one after the other, so that two of them do not race forever. A campaign is repeated
+//!   only after the log had time to record a result.
+//! - A heartbeat counts only if it has the term that the log names. A heartbeat of the next term counts for
+//!   at most the duration of one election.
 //!
-//! Where nobody was ever elected there is no beat to miss: whoever knows the log campaigns at once.
+//! If no leader was ever elected, no heartbeat can be missing. Every process that has read the log then
+//! campaigns at once.
 
 use std::time::Duration;
 
@@ -20,57 +24,58 @@ use schemas::message::Beat;
 use schemas::names::ServiceId;
 use schemas::subject::shard;
 
-/// How often a leader beats.
+/// Interval between heartbeats of a leader.
 pub const BEAT: Duration = Duration::from_millis(600);
-/// A leader that missed this many beats is replaced.
+/// Number of consecutive missed heartbeats after which standbys replace the leader.
 pub const MISSED_BEATS: u32 = 3;
-/// How long an election may take until the log names who won it: so long a campaign is not repeated, and a beat is
-/// believed whose term the log does not name yet.
+/// Maximum time until the log names the winner of an election. A campaign is not repeated within this time,
+/// and heartbeats of a term that the log does not name yet count for no longer than this.
 pub const ELECTION: Duration = Duration::from_millis(1_200);
 
-/// So long nobody's beats may be missing.
+/// Maximum time without a heartbeat of the leader.
 const SILENCE: Duration = BEAT.saturating_mul(MISSED_BEATS);
-/// How soon after its election a leader beats first: whoever hears that may ask it at once.
+/// Delay between an election and the leader's first heartbeat. It is short because clients may send requests
+/// to the leader as soon as they receive a heartbeat.
 const FIRST_BEAT: Duration = Duration::from_millis(100);
-/// By how much less standbys are apart when the leader stepped down than when its beats are missing.
+/// Divisor of the standbys' stagger after the leader stepped down. Standbys react faster then than to missing
+/// heartbeats.
 const STEPPED_DOWN: u32 = 4;
-/// How soon somebody campaigns again who could ask nobody; where nobody leads yet, and where somebody does.
+/// Delay before a campaign that received no answer is repeated: without a known leader, and with one.
 const NOBODY_ASKED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(150));
 
-/// How soon somebody campaigns again whose campaign was refused for a reason that may pass.
+/// Delay before a campaign that was refused for a transient reason is repeated.
 const REFUSED: Duration = Duration::from_millis(400);
 
-/// What one program knows of the election in its role.
+/// State of the election of one role, from the point of view of one process.
 #[derive(Clone, Debug)]
 pub struct Election {
     id: ServiceId,
-    /// The highest term that the log names, and who leads in it.
+    /// Highest term in the log, and the leader elected in it.
     term: u64,
     leader: Option<ServiceId>,
-    /// When the leader was last heard.
+    /// Time of the last heartbeat that counted.
     heard: Timestamp,
-    /// Whether the leader announced that it steps down.
+    /// `true` if the leader announced that it steps down.
     vacant: bool,
-    /// Since when somebody beats in the term after the highest.
+    /// Time of the first heartbeat in the term after the highest one.
     unconfirmed: Option<Timestamp>,
     beat_at: Timestamp,
     campaign_again: Timestamp,
     looked_at: Timestamp,
 }
 
-/// What the election asks of the program now.
+/// Action that the election requires of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Nothing.
     None,
-    /// It leads and has to beat.
+    /// The process leads and must send a heartbeat.
     Beat,
-    /// Nobody leads: it has to campaign in this term.
+    /// The process must campaign in this term.
     Campaign(u64),
 }
 
 impl Election {
-    /// Knows of no leader yet.
+    /// Creates an election without a known leader.
     #[must_use]
     pub const fn new(id: ServiceId) -> Self {
         Self {
@@ -86,20 +91,21 @@ impl Election {
         }
     }
 
-    /// Whether this program leads, as far as the log says.
+    /// Returns `true` if this process leads according to the log.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leader.as_ref() == Some(&self.id)
     }
 
-    /// The highest term that the log names.
+    /// Returns the highest term in the log.
     #[must_use]
     pub const fn term(&self) -> u64 {
         self.term
     }
 
-    /// Who leads, as the log says; who led before that, as one says who reads the log from earlier on, is known to be past.
-    /// A new leader has its time to beat.
+    /// Adopts the leader that the log names. Leaders of the current or an earlier term are ignored, so a
+    /// process that reads the log from an earlier position is not misled. A new leader gets the full timeout
+    /// to send its first heartbeat.
     pub fn follow(&mut self, leader: Option<&Leader>, now: Timestamp) {
         let Some(leader) = leader.filter(|leader| leader.term > self.term) else { return };
         self.term = leader.term;
@@ -111,8 +117,9 @@ impl Election {
         self.beat_at = now + FIRST_BEAT;
     }
 
-    /// Somebody beat. Only the leader counts, and for the length of an election who may have been elected after it. A leader
-    /// that steps down is not waited for.
+    /// Records a heartbeat. Only heartbeats of the leader count, and heartbeats of the next term for the
+    /// duration of one election. After the leader announced that it steps down, standbys do not wait for its
+    /// heartbeats.
     pub fn heard(&mut self, beat: &Beat, now: Timestamp) {
         if beat.steps_down {
             self.vacant |=
@@ -130,25 +137,26 @@ impl Election {
         }
     }
 
-    /// The campaign was answered: somebody else was elected, and the log will say who.
+    /// Records that the campaign was lost: another process was elected, and the log will name it.
     pub fn lost(&mut self, now: Timestamp) {
         self.heard = now;
         self.vacant = false;
     }
 
-    /// The campaign came to nobody. That says nothing of whether somebody leads, so it is tried again soon.
+    /// Records that the campaign received no answer. This does not show whether a leader exists, so the
+    /// campaign is repeated soon.
     pub fn unanswered(&mut self, now: Timestamp) {
         let soon = if self.leader.is_some() { NOBODY_ASKED.1 + self.stagger() / 4 } else { NOBODY_ASKED.0 };
         self.campaign_again = now + soon;
     }
 
-    /// Nobody can be elected at present, as who was asked says: the log takes no entries, for example.
+    /// Records that no process can be elected at present, for example because the log accepts no entries.
     pub fn refused(&mut self, now: Timestamp) {
         self.campaign_again = now + REFUSED;
     }
 
-    /// Says that this program is there and listens. One that doesn't for a while had a pause, which is not silence of the
-    /// leader. If time went back, the leader counts as heard now.
+    /// Records that this process is running and listening. A gap of more than the leader timeout is a pause
+    /// of this process, not silence of the leader. The leader's timeout also restarts if the clock went back.
     pub fn look(&mut self, now: Timestamp) {
         if now < self.looked_at || now.since(self.looked_at) > SILENCE {
             self.heard = now;
@@ -156,7 +164,8 @@ impl Election {
         self.looked_at = now;
     }
 
-    /// What has to be done now. To be asked only once the log is known; before that it is enough to [`Election::look`].
+    /// Returns the action that is due. Call it only after the log has been read; before that,
+    /// [`Election::look`] is enough.
     pub fn duty(&mut self, now: Timestamp) -> Duty {
         self.look(now);
         if self.leads() {
@@ -173,7 +182,8 @@ impl Election {
         Duty::Campaign(self.term.saturating_add(1))
     }
 
-    /// When there is next something to do. A standby looks at every beat, so that its own pause is seen as one.
+    /// Returns the time of the next action. A standby must be polled once per heartbeat interval so that it
+    /// detects its own pauses.
     #[must_use]
     pub fn next_due(&self) -> Timestamp {
         if self.leads() { self.beat_at } else { self.campaigns_at().min(self.looked_at + BEAT) }
@@ -182,14 +192,16 @@ impl Election {
     fn campaigns_at(&self) -> Timestamp {
         let due = match &self.leader {
             None => Timestamp(0),
-            // As soon as it may be: what the leader decided last may still be on its way.
+            // Campaign after a short stagger: the last decisions of the old leader may still be on their way
+            // to the log.
             Some(_) if self.vacant => self.heard + self.stagger() / STEPPED_DOWN,
             Some(_) => self.heard + SILENCE + self.stagger(),
         };
         due.max(self.campaign_again)
     }
 
-    /// Another time for each program, shorter than a beat.
+    /// Returns a delay shorter than a heartbeat interval, derived from the process id so that standbys rarely
+    /// share it.
     fn stagger(&self) -> Duration {
         BEAT * u32::from(shard(self.id.as_str(), 64)) / 64
     }

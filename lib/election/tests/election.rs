@@ -1,4 +1,4 @@
-//! Who campaigns when, and whose beats keep whom from it.
+//! Tests of when a standby campaigns and which heartbeats prevent a campaign.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use schemas::message::Beat;
 use schemas::names::ServiceId;
 use schemas::{Position, Timestamp};
 
-/// The longest time between the leader's last beat and the campaign of a standby.
+/// Maximum time between the leader's last heartbeat and the campaign of a standby.
 const TAKEOVER: Duration = Duration::from_millis(2_400);
 
 fn at(millis: u64) -> Timestamp {
@@ -24,14 +24,15 @@ fn beat(id: &str, term: u64) -> Beat {
     Beat { id: name(id), term, position: Position(1), steps_down: false }
 }
 
-/// A standby of a leader that was elected in term 4.
+/// Returns a standby of a leader that was elected in term 4.
 fn standby() -> Election {
     let mut election = Election::new(name("me"));
     election.follow(Some(&Leader { id: name("other"), term: 4, since: at(0) }), at(0));
     election
 }
 
-/// When it campaigns if it looks every 100 ms and hears this each time.
+/// Returns the time until the standby campaigns, if it is polled every 100 ms and receives this heartbeat
+/// each time.
 fn campaigns(election: &mut Election, heard: &Beat) -> Option<Duration> {
     campaigns_after(0, election, heard)
 }
@@ -112,8 +113,8 @@ fn who_lost_waits_for_the_winner_to_beat() {
     assert!(again >= lost + BEAT * MISSED_BEATS, "{again:?} after {lost:?}");
 }
 
-/// Somebody who listens while it reads the log, from when it was told that `other` led in term 4, and looks and hears this
-/// every 100 ms for so long.
+/// Returns a standby that is still reading the log. It knew from the start that `other` leads in term 4. It
+/// was polled every 100 ms for `millis` and received this heartbeat each time.
 fn reading(millis: u64, heard: Option<&Beat>) -> Election {
     let mut election = standby();
     for now in (0..=millis).step_by(100).map(at) {
@@ -127,7 +128,7 @@ fn reading(millis: u64, heard: Option<&Beat>) -> Election {
 fn who_listened_while_it_read_the_log_waits_no_longer() {
     let long = u64::try_from(TAKEOVER.as_millis()).unwrap();
     let mut election = reading(long, None);
-    // It meets in the log who led before.
+    // The log names the earlier leaders as well.
     for term in 1..=4 {
         let id = name(if term == 4 { "other" } else { "gone" });
         election.follow(Some(&Leader { id, term, since: at(0) }), at(long));
@@ -163,10 +164,11 @@ fn standby_campaigns_at_once_when_the_leader_steps_down() {
     election.heard(&last("other", 4), at(1_000));
     let campaign = (10..13).map(|tick| at(tick * 100)).find(|now| election.duty(*now) == Duty::Campaign(5));
     assert!(campaign.is_some(), "long before three beats are missing");
-    // Who is elected is waited for as any other leader is.
+    // The new leader gets the same timeout as any other leader.
     election.follow(Some(&Leader { id: name("next"), term: 5, since: at(1_300) }), at(1_300));
     assert_eq!(election.duty(at(2_000)), Duty::None);
-    // Nobody but the leader of the term can step down, and a leader is not deposed by its own name.
+    // Only the leader of the current term can step down, and a leader is not deposed by a heartbeat with its
+    // own id.
     for (id, term) in [("other", 4), ("other", 5), ("next", 4), ("next", 6), ("me", 5)] {
         election.heard(&last(id, term), at(2_100));
         assert_eq!(election.duty(at(2_200)), Duty::None, "{id} in term {term}");

@@ -1,12 +1,15 @@
-//! The 96 shapes of Nomad's own scheduler benchmark: {1,000, 5,000, 10,000} cells in {10, 25, 50, 75} racks, {300, 600, 900,
-//! 1,200} instances of one process, spread over racks or not. Prints for each how many placements a second one core makes, and
-//! how long the auction of the whole process takes: Nomad's one evaluation.
+//! Measures the 96 shapes of Nomad's own scheduler benchmark: {1,000, 5,000, 10,000} cells in {10, 25, 50,
+//! 75} racks, and {300, 600, 900, 1,200} instances of one process, spread over racks or not. For each shape
+//! it prints the placements per second of one core and the duration of the auction of the whole process. The
+//! latter corresponds to one evaluation in Nomad.
 //!
-//! A cell has 32,000 MB of memory and 100 GiB of disk, and there are two zones, as there are two data centers. An instance takes
-//! 6,000 MB; the 6,000 of 14,000 MHz that keep a third one from a node are told by two containers a cell, as Muster doesn't place
-//! by processor time. Each auction meets its process for the first time: the view of its constraint, and the groups of cells
-//! by rack, are made within the time that is measured. Setting up the board is not: an auctioneer does that when its cells change,
-//! not for each process; it is printed beside.
+//! A cell has 32,000 MB of memory and 100 GiB of disk. The two zones stand for Nomad's two data centers. An
+//! instance needs 6,000 MB. In Nomad's benchmark an instance also needs 6,000 of a node's 14,000 MHz, so at
+//! most two fit on a node. Muster does not place by CPU, so a cell has a capacity of two containers instead.
+//!
+//! Each auction places a process that is new to the board. The measured time therefore includes building the
+//! view of its constraint and grouping the cells by rack. Setting up the board is not included and printed
+//! separately: an auctioneer does that when its cells change, not for each process.
 
 #![expect(
     clippy::print_stdout,
@@ -30,9 +33,9 @@ use schemas::resources::{Constraint, Resources};
 use schemas::rules::{Rules, Spread};
 use schemas::{ActualLrpKey, Place, Timestamp};
 
-/// How often each shape is measured.
+/// Number of measurements per shape.
 const ROUNDS: usize = 25;
-/// What Nomad publishes for 1,000 nodes, in placements a second, and how many times that is aimed at: spread, and not.
+/// Nomad's published placements per second for 1,000 nodes and the target factor, with and without spread.
 const NOMAD: [(bool, f64, f64); 2] = [(true, 1_590.0, 50.0), (false, 3_250.0, 20.0)];
 
 fn main() {
@@ -67,7 +70,7 @@ fn main() {
     }
 }
 
-/// Measures one shape, prints it, and answers its placements a second.
+/// Measures and prints one shape. Returns its placements per second.
 fn measure(board: &Board, set_up: Duration, (cells, racks, instances): (u32, u32, u32), spread: bool) -> f64 {
     let batch = batch(instances, spread);
     let mut times: Vec<Duration> = (0..ROUNDS)
@@ -92,7 +95,7 @@ fn measure(board: &Board, set_up: Duration, (cells, racks, instances): (u32, u32
     rate
 }
 
-/// Everything is placed; and if it is spread, evenly.
+/// Asserts that the whole batch is placed, and evenly if it is spread.
 fn check(board: &Board, verdicts: &[auctioneer::auction::Verdict], racks: u32, spread: bool) {
     let mut in_rack: BTreeMap<String, u32> = BTreeMap::new();
     for verdict in verdicts {

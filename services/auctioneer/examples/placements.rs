@@ -1,4 +1,4 @@
-//! Prints how many placements a second one core makes, over 100 and 1,000 cells.
+//! Prints the placements per second of one core, on 100 to 10,000 cells.
 
 #![expect(
     clippy::print_stdout,
@@ -27,9 +27,9 @@ use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::{ActualLrpKey, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired};
 
-/// Work in one auction.
+/// Items per auction.
 const BATCH: u32 = 10_000;
-/// Work in one measurement.
+/// Items per measurement.
 const WORK: u32 = 200_000;
 
 fn main() {
@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-/// Tells a leading auctioneer of processes, a few in an entry, and counts what it hands out.
+/// Feeds a leading auctioneer with processes, up to 20 per entry, and counts the work that it sends to cells.
 fn machine(cells: u32, instances: u32) {
     let mut auctioneer = Auctioneer::new(ServiceId::new("a").unwrap(), Settings::default());
     let mut log = Log { ids: Ids::new(1), position: 0, now: Timestamp::from_millis(1) };
@@ -89,7 +89,7 @@ fn machine(cells: u32, instances: u32) {
     println!("{cells:>6}  {what:<28} {:>12.0}   ({placed} of {WORK} placed)", f64::from(WORK) / seconds);
 }
 
-/// Writes entries.
+/// Creates log entries.
 struct Log {
     ids: Ids,
     position: u64,
@@ -165,7 +165,7 @@ impl Log {
     }
 }
 
-/// Places `WORK` in batches on cells that have room for `room`.
+/// Places `WORK` in batches on cells whose total capacity is `room`.
 fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
     let mut board = Board::new((0..cells).map(|number| cell(number, room / cells)));
     let batches: Vec<Vec<Item>> =
@@ -181,7 +181,7 @@ fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
 }
 
 fn cell(number: u32, containers: u32) -> BoardCell {
-    // Two kinds of machine in three zones.
+    // Two sizes of machine in three zones.
     let large = u64::from(number % 2 + 1);
     let total =
         Resources { memory_mb: large * 1024 * u64::from(containers), disk_mb: 1 << 24, containers, ports: 0 };
@@ -201,7 +201,7 @@ fn constraint() -> Constraint {
     Constraint { stack: Some(Stack::new("linux").unwrap()), ..Constraint::default() }
 }
 
-/// Memory differs from process to process.
+/// Returns a memory size that differs from process to process.
 fn memory(number: u32) -> u64 {
     64 * u64::from(number % 16 + 1)
 }

@@ -1,7 +1,8 @@
-//! One auction: a batch of work, the cells, and what goes where (Diego Dev Notes, "Distributing ActualLRPs:
+//! A single auction: places a batch of work on cells (Diego Dev Notes, "Distributing ActualLRPs:
 //! Auctioneer").
 //!
-//! Pure. The same cells and the same batch give the same answer, and the answer says why.
+//! The auction is a pure function: the same cells and the same batch give the same result. Each result
+//! includes an explanation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,46 +23,41 @@ use crate::score::Score;
 use crate::search::{Best, Wanted, scan, search};
 use crate::tally::{Taken, Tally};
 
-/// One piece of work.
+/// Unit of work to place: an instance or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// When it has its turn; names it.
+    /// Order in the batch. Its key identifies the work.
     pub rank: Rank,
-    /// What it runs.
     pub order: Order,
-    /// Cells that refused it: any other that fits is better.
+    /// Cells that refused the work. Any other cell that fits is preferred.
     pub refused_by: BTreeSet<CellId>,
-    /// The only cell that may take it: it waits for room there, and nothing else is decided. None: any.
+    /// The only cell that may run the work. The work waits for room there. `None` allows every cell.
     pub only: Option<CellId>,
 }
 
-/// What an auction answers for one piece of work.
+/// Result of an auction for one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The work.
     pub item: Item,
-    /// The cell that takes it, or why none does, as users read it.
+    /// The chosen cell, or the placement error shown to users.
     pub place: Result<CellId, String>,
-    /// Why.
     pub explanation: Explanation,
 }
 
-/// Room that was made for work that waits, and that nothing behind it in the order gets.
+/// Room freed for waiting work. Items that rank behind this work do not get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The work.
+    /// Rank of the waiting work.
     pub rank: Rank,
-    /// Where its room is.
     pub cell: CellId,
-    /// How much it takes.
     pub size: Resources,
 }
 
-/// Instances that are somewhere already: of each process how many on each cell.
+/// Number of existing instances per process and cell.
 pub type Siblings = BTreeMap<ProcessGuid, BTreeMap<CellId, u32>>;
 
 impl Item {
-    /// Work that nobody refused.
+    /// Creates an item that no cell has refused.
     #[must_use]
     pub fn new(priority: Priority, since: Timestamp, key: WorkKey, order: Order) -> Self {
         Self::ranked(Rank::new(priority, order.resources().memory_mb, since, key), order)
@@ -71,7 +67,7 @@ impl Item {
         Self { rank, order, refused_by: BTreeSet::new(), only: None }
     }
 
-    /// The process that it is an instance of; none: it is a task.
+    /// Returns the process of the instance. `None` if the item is a task.
     pub(crate) const fn process(&self) -> Option<&ProcessGuid> {
         match &self.rank.key {
             WorkKey::Lrp { key, .. } => Some(&key.process_guid),
@@ -79,7 +75,8 @@ impl Item {
         }
     }
 
-    /// An instance that waits for a cell; none: there is none, or it is not desired.
+    /// Returns the item of an instance that waits for a cell. `None` if no such instance waits or it is not
+    /// desired.
     #[must_use]
     pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
         let rank = Rank::of_place(process, place)?;
@@ -89,13 +86,13 @@ impl Item {
         Some(Self { only, ..Self::ranked(rank, Order::Lrp(definition.clone())) })
     }
 
-    /// A task that waits for a cell; none: it doesn't.
+    /// Returns the item of a task that waits for a cell. `None` if the task does not wait.
     #[must_use]
     pub fn of_task(task: &Task) -> Option<Self> {
         Some(Self::ranked(Rank::of_task(task)?, Order::Task(task.definition.clone())))
     }
 
-    /// Which cells may take it.
+    /// Returns the constraint that cells must meet.
     #[must_use]
     pub fn constraint(&self) -> &Constraint {
         match &self.order {
@@ -105,14 +102,15 @@ impl Item {
     }
 }
 
-/// Runs one auction, and takes what it places from what is free on the board. One answer for each piece of work, in the
-/// order in which they had their turn; of work that is twice in the batch the one with the earlier turn counts.
+/// Runs one auction and subtracts the placed work from the free resources on the board. Returns one verdict
+/// per item, in rank order. If work occurs twice in the batch, the item that ranks first counts.
 pub fn auction(board: &mut Board, batch: Vec<Item>, siblings: &Siblings) -> Vec<Verdict> {
     auction_with(board, batch, siblings, vec![])
 }
 
-/// The same, where some room is held for what waits: what is behind that in the order doesn't get it. Work that is in the
-/// batch itself and finds a place needs no room to be held.
+/// Runs one auction like [`auction`], but reserves room for waiting work. Items that rank behind the waiting
+/// work do not get its room. If the batch itself contains the waiting work and places it, its reservation is
+/// dropped.
 pub fn auction_with(
     board: &mut Board,
     batch: Vec<Item>,
@@ -121,7 +119,7 @@ pub fn auction_with(
 ) -> Vec<Verdict> {
     board.bound_views();
     let (batch, families) = sort(board, batch, siblings);
-    // The first in the order is the last of the row.
+    // The work that ranks first is popped first.
     holds.sort_by(|a, b| b.rank.cmp(&a.rank));
     let mut round = Round { board, families, taken: vec![], tallies: BTreeMap::new(), last: None };
     let (mut verdicts, mut held) = (Vec::with_capacity(batch.len()), vec![]);
@@ -141,7 +139,8 @@ pub fn auction_with(
     verdicts
 }
 
-/// Puts the batch in order, without doubles, each with the number of its family; number 0 is nobody's.
+/// Sorts the batch by rank, removes duplicates and pairs each item with the index of its family. Index 0 is
+/// an empty family for tasks.
 fn sort(board: &Board, mut batch: Vec<Item>, siblings: &Siblings) -> (Vec<(Item, usize)>, Vec<Family>) {
     batch.sort_by(|a, b| (&a.rank.key, &a.rank).cmp(&(&b.rank.key, &b.rank)));
     batch.dedup_by(|later, first| later.rank.key == first.rank.key);
@@ -175,14 +174,14 @@ fn family(board: &Board, siblings: Option<&BTreeMap<CellId, u32>>) -> Family {
     family
 }
 
-/// An auction under way.
+/// State of an auction in progress.
 struct Round<'a> {
     board: &'a mut Board,
     families: Vec<Family>,
-    /// What was placed so far.
+    /// Placements so far.
     taken: Vec<Taken>,
     tallies: BTreeMap<(usize, Resources), Tally>,
-    /// The constraint of the last work and its view: neighbours in the order are often alike.
+    /// Constraint of the previous item and its view. Neighbours in rank order often have the same constraint.
     last: Option<(Constraint, usize)>,
 }
 
@@ -240,7 +239,7 @@ impl Round<'_> {
         *tally
     }
 
-    /// How many cells that could take the work were passed over because they had refused it.
+    /// Returns the number of cells that could run the work but were passed over because they refused it.
     fn passed_over(&self, wanted: Wanted, kin: &Family, refused: &[u32], places: &[Score]) -> u32 {
         if places.first().is_none_or(|winner| winner.refused) {
             return 0;
@@ -254,7 +253,8 @@ impl Round<'_> {
         count(refused.iter().filter(able).count())
     }
 
-    /// Keeps what there is of some room from all that follow. Answers where, and how much.
+    /// Reserves room on a cell for the rest of the auction. Returns the cell and the amount that was free to
+    /// reserve.
     fn hold(&mut self, hold: &Hold) -> Option<(u32, Resources)> {
         let cell = self.board.number(&hold.cell)?;
         let before = self.board.free(cell);

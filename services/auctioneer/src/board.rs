@@ -1,8 +1,9 @@
-//! The cells as an auction sees them, in the order in which it wants them.
+//! Index of the cells, ordered by the preferences of an auction.
 //!
-//! Cells that are alike for every piece of work (stack, tags, zone, totals) form a group, and a group keeps its cells in
-//! order of how full they are. The emptiest cell of each group is looked at first, and mostly only that one. For work that
-//! names attributes, cells are grouped by those, too: a `Partition` for each set of attributes that is named.
+//! Cells that are equivalent for all work (same stack, tags, zone and totals) form a group. A group orders
+//! its cells by load. An auction inspects the emptiest cell of each group first, and usually only that one.
+//! For work whose constraint names attributes, cells are also grouped by those attributes. Each such set of
+//! attributes has a `Partition`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -18,36 +19,30 @@ use crate::eligibility::eligibility;
 use crate::score::{Scale, bounded};
 use crate::view::{Cells, Column, View};
 
-/// Most constraints for which a board remembers the cells that satisfy them.
+/// Maximum number of constraints whose matching cells a board caches.
 pub const VIEWS: usize = 1_024;
-/// Most sizes that a group remembers as too large for all of its cells.
+/// Maximum number of sizes that a group remembers as too large for all of its cells.
 const TOO_LARGE: usize = 16;
-/// Most sets of attributes by which a board groups its cells. Work that names others is looked for on every cell.
+/// Maximum number of attribute sets by which a board groups its cells. Work with further sets is placed by a
+/// scan of every cell.
 pub const PARTITIONS: usize = 32;
 
-/// A cell that the log calls present.
+/// Cell that the log records as present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardCell {
-    /// Its id.
     pub id: CellId,
-    /// Its zone.
     pub zone: Zone,
-    /// What it offers.
     pub stack: Stack,
-    /// Work must ask for all of these to be placed here.
+    /// Tags of the cell. Work must require exactly these tags.
     pub placement_tags: BTreeSet<PlacementTag>,
-    /// What else is said of it.
     pub attributes: Attributes,
-    /// What it has in all.
     pub total: Resources,
-    /// What is free of it.
     pub free: Resources,
-    /// Whether it takes work.
     pub standing: Standing,
 }
 
 impl BoardCell {
-    /// What it offers.
+    /// Returns the properties that constraints are matched against.
     #[must_use]
     pub const fn offer(&self) -> Offer<'_> {
         Offer {
@@ -60,32 +55,32 @@ impl BoardCell {
     }
 }
 
-/// Why a cell takes no work: it evacuates.
+/// Reason of a cell that evacuates.
 pub(crate) const EVACUATING: &str = "evacuating";
-/// An operator wants no new work on it.
+/// Reason of a cell that an operator cordoned.
 pub(crate) const CORDONED: &str = "cordoned";
-/// Its self-test fails.
+/// Reason of a cell whose self-test fails.
 pub(crate) const UNHEALTHY: &str = "unhealthy";
-/// It says nothing.
+/// Reason of a cell that does not report.
 pub(crate) const SILENT: &str = "silent";
 
-/// Whether a cell takes work.
+/// Availability of a cell for new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It does.
+    /// The cell accepts work.
     Open,
-    /// It evacuates.
     Evacuating,
-    /// An operator wants no new work on it.
+    /// An operator excluded the cell from new work.
     Cordoned,
-    /// Its self-test fails.
+    /// The self-test of the cell fails.
     Unhealthy,
-    /// It doesn't say what is free of it, or didn't answer.
+    /// The cell does not report its free resources, or did not answer.
     Silent,
 }
 
 impl Standing {
-    /// Why it takes no work, as errors and explanations say it; none: it does.
+    /// Returns the reason why the cell accepts no work, as errors and explanations name it. `None` if it
+    /// accepts work.
     #[must_use]
     pub const fn closed(self) -> Option<&'static str> {
         match self {
@@ -98,45 +93,47 @@ impl Standing {
     }
 }
 
-/// The cells, ready for auctions. Cells are numbered in the order of their ids.
+/// Cells of a cluster, prepared for auctions. Cells are numbered in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     cells: Vec<BoardCell>,
-    /// What is free of each cell, beside the cells so that a count over all of them is quick.
+    /// Free resources per cell, outside of `cells` so that a pass over all of them is fast.
     free: Vec<Resources>,
     zone_of: Vec<u32>,
-    /// The first is by no attribute.
+    /// The first partition groups by no attribute.
     partitions: Vec<Partition>,
     columns: BTreeMap<AttributeName, Arc<Column>>,
     views: Vec<View>,
     view_of: BTreeMap<Constraint, usize>,
-    /// The views of work that only one cell may take.
+    /// Views of work that only one cell may run.
     view_of_cell: BTreeMap<(CellId, Constraint), usize>,
-    /// The class of each cell, once somebody asked.
+    /// Class of each cell, computed on first use.
     classes: OnceLock<Vec<CellClass>>,
-    /// Which classes may take the work of a view, once somebody asked.
+    /// Cell classes that may run the work of a view, computed on first use.
     eligibility: BTreeMap<usize, Eligibility>,
-    /// The position of the journal that it shows.
+    /// Journal position that the board reflects.
     position: Position,
 }
 
-/// A place in a group's order: what is used of the cell as the group's scale weighs it, and the cell's number.
+/// Position in a group's order: the used resources of the cell, weighed by the group's scale, and the cell's
+/// number.
 pub(crate) type Spot = (u128, u32);
-/// The beginning of every order.
+/// Lower bound of every order.
 pub(crate) const FIRST: Spot = (0, 0);
-/// The end of every order.
+/// Upper bound of every order.
 pub(crate) const LAST: Spot = (u128::MAX, u32::MAX);
 
-/// Open cells that are alike for every piece of work.
+/// Open cells that are equivalent for all work.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) scale: Scale,
-    /// The cells that have a container free, the emptiest first.
+    /// Cells with at least one free container, the emptiest first.
     pub(crate) order: BTreeSet<Spot>,
     too_large: Vec<Resources>,
 }
 
-/// The open cells in groups of those that are alike for every piece of work that names no attribute but these.
+/// Open cells in groups. The cells of a group are equivalent for all work whose constraint names only these
+/// attributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partition {
     attributes: BTreeSet<AttributeName>,
@@ -145,13 +142,14 @@ pub(crate) struct Partition {
 }
 
 impl Group {
-    /// Whether it is known that no cell here has room for this.
+    /// Returns `true` if the group is known to have no cell with room for this size.
     pub(crate) fn lacks_room(&self, size: Resources) -> bool {
-        // What is at least as large as something that didn't fit doesn't fit either.
+        // A size that is at least as large as one that did not fit does not fit either.
         !self.scale.total().fits(size) || self.too_large.iter().any(|known| size.fits(*known))
     }
 
-    /// Remembers that no cell here has room for this: it stays so until somebody frees something.
+    /// Records that no cell of the group has room for this size. The record is valid until room is freed on
+    /// one of the cells.
     pub(crate) fn note_too_large(&mut self, size: Resources) {
         self.too_large.retain(|known| !known.fits(size));
         if self.too_large.len() < TOO_LARGE {
@@ -161,7 +159,7 @@ impl Group {
 }
 
 impl Board {
-    /// Sets up a board. Of cells with the same id the first counts.
+    /// Creates a board. If cells have the same id, the first one counts.
     #[must_use]
     pub fn new(cells: impl IntoIterator<Item = BoardCell>) -> Self {
         let mut board = Self { cells: cells.into_iter().collect(), ..Self::default() };
@@ -178,7 +176,7 @@ impl Board {
         board
     }
 
-    /// Groups the cells by these attributes, too. Answers the number of the partition.
+    /// Groups the cells by these attributes. Returns the index of the new partition.
     fn group_by(&mut self, attributes: BTreeSet<AttributeName>) -> usize {
         let mut group_of = match self.partitions.first() {
             Some(by_none) => by_none.group_of.clone(),
@@ -214,7 +212,8 @@ impl Board {
         self.partitions.len() - 1
     }
 
-    /// For each open cell the number of those that are alike but for attributes.
+    /// Returns a group number for each open cell. Cells with the same number are equivalent except for their
+    /// attributes.
     fn alike(&self) -> Vec<Option<u32>> {
         let mut known = BTreeMap::new();
         let number = |(cell, zone): (&'_ BoardCell, &u32)| {
@@ -225,14 +224,15 @@ impl Board {
         self.cells.iter().zip(&self.zone_of).map(number).collect()
     }
 
-    /// The partition by these attributes, if there may be one: what is unique makes a group of every cell.
+    /// Returns the partition for these attributes. `None` if the limit is reached or an attribute is unique:
+    /// a unique attribute would make one group per cell.
     fn partition_by(&mut self, attributes: BTreeSet<AttributeName>) -> Option<usize> {
         let known = self.partitions.iter().position(|one| one.attributes == attributes);
         let may = self.partitions.len() < PARTITIONS && !attributes.iter().any(AttributeName::is_unique);
         known.or_else(|| may.then(|| self.group_by(attributes)))
     }
 
-    /// What each cell's value of an attribute is.
+    /// Returns the values of an attribute, by cell.
     fn column(&mut self, name: &AttributeName) -> Arc<Column> {
         if let Some(column) = self.columns.get(name) {
             return Arc::clone(column);
@@ -242,12 +242,12 @@ impl Board {
         column
     }
 
-    /// Says which position of the journal it shows.
+    /// Sets the journal position that the board reflects.
     pub const fn show(&mut self, position: Position) {
         self.position = position;
     }
 
-    /// Which kinds of cells may take the work of a view.
+    /// Returns the cell classes that may run the work of a view.
     pub(crate) fn eligibility(
         &mut self,
         view: usize,
@@ -263,43 +263,44 @@ impl Board {
         Eligibility { judged: self.position, ..known.clone() }
     }
 
-    /// How many cells there are.
+    /// Returns the number of cells.
     #[must_use]
     pub fn len(&self) -> u32 {
         count(self.cells.len())
     }
 
-    /// Whether there is no cell.
+    /// Returns `true` if the board has no cells.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// The cells in order, as they were when the board was set up: see [`Board::free`] for what is free.
+    /// Returns the cells in order, as they were when the board was created. See [`Board::free`] for the free
+    /// resources.
     #[must_use]
     pub fn cells(&self) -> &[BoardCell] {
         &self.cells
     }
 
-    /// A cell by its number.
+    /// Returns a cell by its number.
     #[must_use]
     pub fn cell(&self, number: u32) -> &BoardCell {
         &self.cells[at(number)]
     }
 
-    /// The number of a cell.
+    /// Returns the number of a cell.
     #[must_use]
     pub fn number(&self, id: &CellId) -> Option<u32> {
         self.cells.binary_search_by(|cell| cell.id.cmp(id)).ok().map(count)
     }
 
-    /// What is free of a cell.
+    /// Returns the free resources of a cell.
     #[must_use]
     pub fn free(&self, number: u32) -> Resources {
         self.free[at(number)]
     }
 
-    /// Says what is free of a cell.
+    /// Sets the free resources of a cell.
     pub fn set_free(&mut self, number: u32, free: Resources) {
         let (_, free) = bounded(self.cell(number).total, free);
         let before = self.free(number);
@@ -318,34 +319,31 @@ impl Board {
         }
     }
 
-    /// The zone of a cell, as a number.
     pub(crate) fn zone(&self, number: u32) -> u32 {
         self.zone_of[at(number)]
     }
 
-    /// The scale of an open cell.
     pub(crate) fn scale(&self, number: u32) -> Option<&Scale> {
         let partition = self.partitions.first()?;
         partition.group_of[at(number)].map(|group| &partition.groups[at(group)].scale)
     }
 
-    /// A group of a partition, and what is free of every cell.
+    /// Returns a group of a partition, and the free resources of every cell.
     pub(crate) fn group(&mut self, partition: usize, group: u32) -> (&mut Group, &[Resources]) {
         (&mut self.partitions[partition].groups[at(group)], &self.free)
     }
 
-    /// What is used of an open cell, as its group's scale weighs it.
+    /// Returns the used resources of an open cell, weighed by its group's scale.
     pub(crate) fn weight(&self, number: u32) -> u128 {
         let used = self.cell(number).total.minus(self.free(number));
         self.scale(number).map_or(0, |scale| scale.weigh(used))
     }
 
-    /// A view by its number.
     pub(crate) fn view(&self, view: usize) -> &View {
         &self.views[view]
     }
 
-    /// Forgets the views if they are many, and the partitions and columns that were made for them.
+    /// Clears the cached views, with their partitions and columns, if the cache has reached its limits.
     pub(crate) fn bound_views(&mut self) {
         if self.views.len() > VIEWS || self.partitions.len() >= PARTITIONS {
             self.views.clear();
@@ -357,7 +355,7 @@ impl Board {
         }
     }
 
-    /// The number of the view of a constraint.
+    /// Returns the index of the view of a constraint.
     pub(crate) fn view_of(&mut self, constraint: &Constraint) -> usize {
         if let Some(view) = self.view_of.get(constraint) {
             return *view;
@@ -368,7 +366,7 @@ impl Board {
         self.views.len() - 1
     }
 
-    /// The number of the view of a constraint, where only one cell may take the work.
+    /// Returns the index of the view of a constraint for work that only one cell may run.
     pub(crate) fn view_of_cell(&mut self, constraint: &Constraint, only: &CellId) -> usize {
         let key = (only.clone(), constraint.clone());
         if let Some(view) = self.view_of_cell.get(&key) {
@@ -382,14 +380,14 @@ impl Board {
 
     fn look(&mut self, constraint: &Constraint, only: Option<&CellId>) -> View {
         let rules = constraint.rules.as_deref();
-        // Zone and stack part the cells anyway.
+        // Groups already differ in zone and stack.
         let named = rules.into_iter().flat_map(Rules::attributes);
         let mut named: BTreeSet<AttributeName> =
             named.filter(|name| !matches!(name.as_str(), ZONE | STACK)).cloned().collect();
         if !constraint.walls.is_empty() {
             named.insert(AttributeName::isolation());
         }
-        // Work of one cell is looked for there alone.
+        // Work of a single cell needs no index.
         let partition = if only.is_some() { None } else { self.partition_by(named) };
         let spreads = rules.map_or(&[][..], |rules| &rules.spread);
         let spreads: Vec<_> = spreads.iter().map(|spread| (spread, self.column(&spread.attribute))).collect();
@@ -406,7 +404,8 @@ impl Board {
         View::new(cells, (constraint, only), partition, spreads, distinct)
     }
 
-    /// Puts a cell into its groups' orders. Every work takes a container: a cell that has none free isn't looked at.
+    /// Adds a cell to the order of its groups. A cell without a free container is left out: all work needs a
+    /// container.
     fn enter(&mut self, number: u32) {
         if self.free(number).containers > 0 {
             let weight = self.weight(number);
@@ -428,12 +427,12 @@ impl Board {
     }
 }
 
-/// A number as a place in a row.
+/// Converts a number to an index.
 pub(crate) const fn at(number: u32) -> usize {
     number as usize
 }
 
-/// A place in a row as a number: a row of cells or of work is shorter than 2^32.
+/// Converts an index to a number. Boards and batches have fewer than 2^32 elements.
 pub(crate) fn count(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }

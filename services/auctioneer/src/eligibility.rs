@@ -1,4 +1,5 @@
-//! Which kinds of cells an auction tried for work that found no place: what would unblock it.
+//! Cell classes that an auction evaluated for work that found no cell. Room on a cell of an eligible class,
+//! or a cell of a new class, may unblock the work.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,11 @@ use schemas::rules::Rule;
 use crate::board::BoardCell;
 use crate::explain::{EXPLAINED_RULES, name};
 
-/// Classes that are named of those that may take the work, and of those that may not.
+/// Maximum number of classes listed as eligible, and of those listed as ineligible.
 const CLASSES: usize = 24;
 
-/// The classes of these cells, and for which constraints a class says nothing.
+/// Returns the eligible and ineligible classes of these cells, and the constraints that a class cannot
+/// decide.
 pub(crate) fn eligibility<'a>(
     cells: impl Iterator<Item = (&'a BoardCell, CellClass)>,
     constraint: &Constraint,

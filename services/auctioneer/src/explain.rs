@@ -1,4 +1,5 @@
-//! What an auction says of its decision: the placement error that users read, and why, in counts and candidates.
+//! Placement errors for users, and explanations of auction decisions: counts by reason and the best
+//! candidates.
 
 use std::borrow::Cow;
 
@@ -16,16 +17,16 @@ use crate::search::Wanted;
 use crate::tally::Tally;
 use crate::view::{Unmet, View, Weak};
 
-/// Constraints that an error names.
+/// Maximum number of constraints named in an error.
 const ERROR_RULES: usize = 3;
-/// Constraints that an explanation names.
+/// Maximum number of constraints named in an explanation.
 pub(crate) const EXPLAINED_RULES: usize = 4;
-/// What is said of one constraint, in bytes; a longer one is cut.
+/// Maximum length of a constraint's text, in bytes. Longer texts are cut.
 const RULE_BYTES: usize = 80;
-/// What is said of one value, in characters.
+/// Maximum length of a value's text, in characters.
 const VALUE_CHARS: usize = 40;
 
-/// Why no cell takes the work (Diego Dev Notes, "Communicating Fullness").
+/// Returns the placement error of work that no cell accepts (Diego Dev Notes, "Communicating Fullness").
 pub(crate) fn error(board: &Board, wanted: Wanted, tally: &Tally, family: &Family) -> String {
     let view = board.view(wanted.view);
     let unmet: u32 = view.unmet.iter().map(|unmet| unmet.cells).sum();
@@ -63,8 +64,9 @@ fn lacks(free: Resources, size: Resources, what: Lack) -> bool {
     free.lacks(size).any(|lacked| lacked == what)
 }
 
-/// What the cells lack that were nearest to be compatible: one that doesn't meet a constraint has the right stack, tags and
-/// isolation, one of too little isolation the right stack and tags, and one with other tags the right stack.
+/// Returns the mismatches of the cells that were closest to compatible. Cells that fail a constraint are
+/// closest: their stack, tags and isolation match. Next are cells of insufficient isolation, whose stack and
+/// tags match, then cells with other tags, whose stack matches.
 fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     let missed: Vec<(&Rule, &Unmet)> =
         view.rules.iter().zip(&view.unmet).filter(|(_, unmet)| unmet.cells > 0).collect();
@@ -83,7 +85,8 @@ fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     said
 }
 
-/// Which cells keep their containers apart too little: `isolation (c1 is none, c2 is degraded[landlock], and 3 more)`.
+/// Describes the cells of insufficient isolation: `isolation (c1 is none, c2 is degraded[landlock], and 3
+/// more)`.
 fn weak(weak: &Weak) -> String {
     let mut said: Vec<String> = weak.some.iter().map(|(cell, has)| format!("{cell} is {has}")).collect();
     let more = weak.cells - count(weak.some.len());
@@ -91,17 +94,17 @@ fn weak(weak: &Weak) -> String {
     format!("isolation ({})", said.join(", "))
 }
 
-/// A constraint as users wrote it.
+/// Returns a constraint in the user's notation.
 pub(crate) fn name(rule: &Rule) -> String {
     cut(&rule.to_string(), RULE_BYTES)
 }
 
-/// A constraint as an error or explanation names it.
+/// Returns a constraint as errors and explanations name it.
 pub(crate) fn named(rule: &Rule) -> String {
     cut(&Mismatch::Rule(0, rule).word(), RULE_BYTES)
 }
 
-/// What cells have that a constraint doesn't want: `3 cells have linux`.
+/// Describes the values that do not meet a constraint: `3 cells have linux`.
 fn have(unmet: &Unmet) -> String {
     let cells = |cells: u32, one: &str, many: &str| {
         if cells == 1 { format!("1 cell {one}") } else { format!("{cells} cells {many}") }
@@ -121,8 +124,9 @@ fn sentence(what: &str, why: impl IntoIterator<Item = Cow<'static, str>>) -> Str
     if why.is_empty() { what.to_owned() } else { format!("{what}: {}", why.join(", ")) }
 }
 
-/// The reasons in counts, and the best places: given what candidates lack, for each constraint about how many instances are
-/// where how many candidates are taken by it, and how many cells that fit were passed over because they had refused this work.
+/// Builds an explanation: cells passed over by reason, and the best candidates. `crowded` has, for each
+/// constraint on the number of instances, the candidates that have reached its limit. `refused` counts the
+/// cells that fit but were passed over because they refused this work.
 pub(crate) fn explain(
     board: &Board,
     view: &View,
@@ -150,7 +154,8 @@ pub(crate) fn explain(
     }
 }
 
-/// How many cells each constraint excludes: so many of them by name, and the others together.
+/// Returns the number of cells that each constraint excludes. The first [`EXPLAINED_RULES`] constraints are
+/// named, the rest are summed up.
 fn rules(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
     let mut counts: Vec<u32> = view.unmet.iter().map(|unmet| unmet.cells).collect();
     for (one, cells) in view.distinct.iter().zip(crowded) {
@@ -161,7 +166,7 @@ fn rules(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
     let others = excluding.split_off(excluding.len().min(EXPLAINED_RULES));
     let mut said: Vec<(String, u32)> = vec![];
     for (name, cells) in excluding.iter().map(|(rule, cells)| (named(rule), *cells)) {
-        // Two that are cut may read alike.
+        // Different constraints may have the same text after they are cut.
         match said.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known += cells,
             None => said.push((name, cells)),
@@ -215,7 +220,7 @@ mod tests {
         };
         let reasons = ["stack", "tags", EVACUATING, CORDONED, UNHEALTHY, SILENT, "refused"];
         let reasons = reasons.into_iter().chain(Lack::ALL.map(Lack::word));
-        // Each of these takes two bytes in JSON.
+        // Each quotation mark takes two bytes in JSON.
         let rule = |number: usize| Rule {
             attribute: Some("a".parse().unwrap()),
             operator: Operator::Equal,
@@ -233,7 +238,7 @@ mod tests {
             eligibility: None,
         };
         assert!(size(&explanation) <= limits::EXPLANATION_BYTES, "{}", size(&explanation));
-        // What found no place has no candidates.
+        // Work that found no cell has no candidates.
         let cell = BoardCell {
             id: CellId::new("c").unwrap(),
             zone: Zone::new("z").unwrap(),

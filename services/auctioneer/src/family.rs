@@ -1,4 +1,4 @@
-//! The instances of one process: where they are, and which of their cells is the best for one more.
+//! Instances of one process, and the best of their cells for one more instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,71 +8,72 @@ use crate::board::{Board, FIRST, LAST, Spot, at};
 use crate::score::Load;
 use crate::view::{Counts, View};
 
-/// The instances of one process, as an auction sees them.
+/// Instances of one process in an auction.
 #[derive(Debug, Default)]
 pub(crate) struct Family {
-    /// How many are on a cell, by the cell's number.
+    /// Number of instances by cell number.
     on_cell: Vec<(u32, u32)>,
-    /// How many are in a zone.
+    /// Number of instances by zone number.
     in_zone: Vec<(u32, u32)>,
-    /// Every cell that got more, how many it had before, and how many more: in this order.
+    /// Additions in order: the cell, its previous number of instances, and the number added.
     added: Vec<(u32, u32, u32)>,
-    /// One for each way in which an auction places this process: mostly one.
+    /// One index for each view and size with which the auction places this process. Usually there is one.
     lanes: Vec<Lane>,
 }
 
-/// The cells that have instances already, in the order in which one more would go there.
+/// Cells that already have instances, in the order of preference for one more.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     view: usize,
     size: Resources,
-    /// How much of what was added it knows.
+    /// Number of entries of `added` that the lane includes.
     seen: usize,
-    /// How many instances are where, as the view counts them.
+    /// Instances counted as the view's constraints require.
     counts: Counts,
-    /// For each bucket of the view its homes: instances there, load with one more, number. An entry may be out of date, but both
-    /// only grow within an auction, so it is never too large: the first entry that is up to date is the best.
+    /// Cells with instances, by bucket of the view: number of instances, load with one more, cell number. An
+    /// entry may be out of date. Both figures only grow within an auction, so an entry is never too large.
+    /// The first entry that is up to date is therefore the best.
     homes: BTreeMap<usize, BTreeSet<(u32, Load, u32)>>,
-    /// For each group where its first cell without an instance stood that had room. Before it there is none, and none
-    /// comes: within an auction cells only get fuller, and so move on.
+    /// For each group, the first cell with room and without an instance. No earlier cell qualifies, and none
+    /// will within this auction: loads only grow, so cells only move towards the end of the order.
     lonely: Vec<First>,
 }
 
-/// Where the first cell of a group without an instance stood.
+/// Position of the first cell of a group that has no instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     pub(crate) spot: Spot,
-    /// The load of that cell with the work on it.
+    /// Load of that cell with the work on it.
     pub(crate) load: Load,
-    /// The load of a cell that is the least bit fuller: none behind it has less, and some may have as much, for loads are
-    /// rounded.
+    /// Load of a cell that is minimally fuller. Later cells have at least this load. Loads are rounded, so
+    /// some may have exactly this load.
     pub(crate) fuller: Load,
 }
 
 impl First {
-    /// Nobody has looked yet.
+    /// The group has not been searched.
     pub(crate) const UNKNOWN: Self = Self { spot: FIRST, load: Load::LEAST, fuller: Load::LEAST };
-    /// There is none.
+    /// The group has no such cell.
     pub(crate) const NONE: Self = Self { spot: LAST, load: Load::MOST, fuller: Load::MOST };
 }
 
 impl Family {
-    /// Whether there is no instance anywhere.
+    /// Returns `true` if the process has no instances.
     pub(crate) const fn is_empty(&self) -> bool {
         self.on_cell.is_empty()
     }
 
-    /// How many are on a cell.
+    /// Returns the number of instances on a cell.
     pub(crate) fn on_cell(&self, cell: u32) -> u32 {
         find(&self.on_cell, cell)
     }
 
-    /// How many are in a zone.
+    /// Returns the number of instances in a zone.
     pub(crate) fn in_zone(&self, zone: u32) -> u32 {
         find(&self.in_zone, zone)
     }
 
-    /// Puts more instances on a cell.
+    /// Adds instances on a cell.
     pub(crate) fn add(&mut self, cell: u32, zone: u32, more: u32) {
         let before = self.on_cell(cell);
         self.added.push((cell, before, more));
@@ -80,7 +81,7 @@ impl Family {
         add(&mut self.in_zone, zone, more);
     }
 
-    /// The lane for work of this view and size, with every home that there is.
+    /// Returns the lane for work of this view and size, after adding all cells that have instances.
     pub(crate) fn lane(&mut self, board: &Board, view: usize, size: Resources) -> usize {
         let known = self.lanes.iter().position(|lane| lane.view == view && lane.size == size);
         let seen = board.view(view);
@@ -100,24 +101,23 @@ impl Family {
         place
     }
 
-    /// Whether a candidate may have one more, whatever room it has: a lane knows how many are where.
+    /// Returns `true` if the constraints allow one more instance on a candidate, regardless of its room. The
+    /// lane provides the counts.
     pub(crate) fn may_have_more(&self, view: &View, lane: Option<usize>, cell: u32) -> bool {
         let Some(lane) = lane.filter(|_| !view.distinct.is_empty()) else { return true };
         let bucket = &view.buckets[view.bucket_of(cell)];
         self.on_cell(cell) < view.most_on_cell() && !view.is_crowded(bucket, &self.lanes[lane].counts)
     }
 
-    /// A lane by its place.
     pub(crate) fn lane_at(&self, lane: usize) -> &Lane {
         &self.lanes[lane]
     }
 
-    /// The same, to be changed.
     pub(crate) fn lane_mut(&mut self, lane: usize) -> &mut Lane {
         &mut self.lanes[lane]
     }
 
-    /// Walks the homes of a bucket from the best on, as long as `wanted` says so.
+    /// Visits the cells of a bucket that have instances, the best first, until `wanted` returns `false`.
     pub(crate) fn walk(
         &mut self,
         board: &Board,
@@ -132,7 +132,7 @@ impl Family {
         while let Some(entry) = homes.pop_first() {
             let (_, _, cell) = entry;
             if !board.free(cell).fits(lane.size) || find(&self.on_cell, cell) >= most {
-                continue; // and never will within this auction
+                continue; // The cell will not qualify again within this auction.
             }
             let truth = (find(&self.on_cell, cell), load_with(board, cell, lane.size), cell);
             if entry != truth {
@@ -149,17 +149,17 @@ impl Family {
 }
 
 impl Lane {
-    /// How many instances are where.
+    /// Returns the instance counts.
     pub(crate) const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Where to begin to look for cells of a group that have no instance.
+    /// Returns the position at which to start a search for cells of a group that have no instance.
     pub(crate) fn lonely_from(&self, group: u32) -> First {
         self.lonely.get(at(group)).copied().unwrap_or(First::UNKNOWN)
     }
 
-    /// Remembers where to begin the next time.
+    /// Stores the position at which the next search starts.
     pub(crate) fn set_lonely_from(&mut self, group: u32, first: First) {
         if self.lonely.len() <= at(group) {
             self.lonely.resize(at(group) + 1, First::UNKNOWN);
@@ -168,7 +168,7 @@ impl Lane {
     }
 }
 
-/// The load of an open cell with this work on it.
+/// Returns the load of an open cell with this work on it.
 pub(crate) fn load_with(board: &Board, cell: u32, size: Resources) -> Load {
     let weight = board.weight(cell);
     board.scale(cell).map_or(Load::default(), |scale| scale.load(weight + scale.weigh(size)))

@@ -2,14 +2,14 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | [`score`] | how good a place is: a struct that sorts, as the [`rank`](schemas::rank) of work does |
-//! | [`auction`] | one auction: pure, the same cells and batch give the same answer |
-//! | [`board`] | the cells, indexed so that an auction looks at few of them |
-//! | [`preempt`] | what stops, so that work which waits has room: pure, too |
-//! | [`plan`] | what would come of a wish: the same on a copy |
-//! | [`machine`] | the machine around it: folds the log, finds the work there, gives it to reps |
+//! | [`score`] | sortable rating of a cell, the counterpart of the [`rank`](schemas::rank) of work |
+//! | [`auction`] | one auction, as a pure function of cells and batch |
+//! | [`board`] | index of the cells, so that an auction inspects few of them |
+//! | [`preempt`] | selection of victims for waiting work, as a pure function |
+//! | [`plan`] | simulation of a change on a copy of the cluster |
+//! | [`machine`] | the state machine: folds the log, collects open work, sends it to reps |
 //!
-//! Nothing here waits, reads a clock or draws by chance.
+//! Nothing in this crate blocks, reads a clock or uses randomness.
 
 pub mod auction;
 pub mod board;

@@ -1,9 +1,11 @@
-//! What would come of a wish: the machine that decides and the auction that places, step by step, on a copy of what is.
+//! Simulation of a change. The state machine that decides and the auction that places run step by step on a
+//! copy of the cluster.
 //!
-//! Nothing of it is written anywhere. In the copy whatever is placed runs at once and whatever is asked to stop is gone at
-//! once, and only where nothing else is left to do time goes on to what is due next: monitors, delays, and the moment at
-//! which an index without room for two stops its old instance first. What waits for room of others is in every auction, where
-//! it has its turn; what they want later isn't known: a plan is true for a cluster in which nothing else is asked for.
+//! Nothing is written to the log. In the copy, placed work runs immediately and stopped work ends
+//! immediately. If nothing else remains to be done, the simulated time advances to the next deadline: a
+//! monitor, a delay, or the time at which an index without room for two instances stops its old one first.
+//! Waiting work of other processes takes part in every auction. Future requests of other clients are unknown,
+//! so a plan assumes that there are none.
 
 mod known;
 pub(crate) mod lacks;
@@ -40,120 +42,106 @@ pub use lacks::{Keeps, Lacks, Nearest, nearest};
 pub use preempted::{Victim, running_instance, running_task};
 pub use tasks::Fate;
 
-/// How often time may go on without anything being placed or stopped, beside once for each instance, before a plan takes
-/// what is left for impossible.
+/// Maximum number of time advances without a placement or stop, in addition to one per instance. A plan then
+/// considers the rest impossible.
 const IDLE: usize = 100;
 
-/// What is made in a copy has greater numbers than anything that is drawn by chance or counted elsewhere.
+/// Base of the ids generated in a copy. They are greater than any random or counted id of a cluster.
 const MADE: u128 = u128::MAX << 64;
 
-/// A copy of a cluster, in which wishes come true.
+/// Copy of a cluster on which changes are simulated.
 #[derive(Clone, Debug)]
 pub struct Copy {
     now: Timestamp,
     board: Board,
-    /// The cells that global processes follow, with their ordinals.
+    /// Cells that global processes follow, with their ordinals.
     numbered: Vec<(u32, CellId, Cell)>,
     processes: BTreeMap<ProcessGuid, Process>,
     overview: Overview,
-    /// The tasks that are known, and those of them that were asked for.
+    /// Existing tasks, and the tasks to be planned.
     tasks: BTreeMap<TaskGuid, Task>,
     asked_tasks: BTreeSet<TaskGuid>,
-    /// What waits for room of others.
+    /// Waiting work of other processes.
     others: Others,
-    /// What runs of others and may be stopped for what is more urgent.
+    /// Running work of other processes that may be stopped for work of higher priority, by cell.
     may_stop: BTreeMap<CellId, Arc<Vec<Running>>>,
-    /// Whether room appeared since the last auction.
+    /// `true` if room was freed since the last auction.
     freed: bool,
-    /// Names containers and decisions.
+    /// Last generated id of a container or decision.
     made: u128,
     turn: u32,
-    /// How many steps there were when it began.
+    /// Number of steps at the start of the current turn.
     turn_at: usize,
     steps: Vec<Step>,
-    /// Why what could not be placed was not, when it was last tried.
+    /// Reason for each instance that could not be placed, from its last attempt.
     lacking: BTreeMap<(ProcessGuid, Place), NoRoom>,
-    /// The processes whose rollouts paused of themselves.
+    /// Processes whose rollouts paused at a canary.
     paused: BTreeSet<ProcessGuid>,
 }
 
-/// Something that would happen.
+/// Step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Counts the turns that indices took before it; 0: none did.
+    /// Number of replacement turns started so far, 0 if there was none.
     pub turn: u32,
-    /// The process.
     pub process_guid: ProcessGuid,
-    /// What.
     pub does: Does,
 }
 
-/// What would happen.
+/// Action of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Does {
-    /// An instance is placed, and starts.
+    /// An instance is placed and starts.
     Starts {
-        /// Which.
         place: Place,
-        /// Where.
         cell_id: CellId,
-        /// In which zone.
         zone: Zone,
     },
-    /// An instance is asked to stop.
     Stops {
-        /// Which.
         place: Place,
-        /// Where it runs.
         cell_id: CellId,
     },
-    /// What is less urgent stops on a cell, so that an instance has room there.
+    /// Work of lower priority stops on a cell to make room for an instance.
     Preempts {
-        /// Which instance.
+        /// The instance that gets the room.
         place: Place,
-        /// Where.
         cell_id: CellId,
-        /// What stops.
         victims: Vec<Victim>,
     },
-    /// There is no room for the new instance of an index beside its old one: after a while that goes first.
+    /// The new instance of an index finds no room beside the old one. After a delay the old instance stops
+    /// first.
     FallsBack {
-        /// Which.
         index: u32,
-        /// What was missing.
+        /// Reason why the new instance found no room.
         no_room: Option<NoRoom>,
     },
-    /// The rollout pauses, and waits for somebody who resumes it.
+    /// The rollout pauses until an operator resumes it.
     Pauses {
-        /// Why.
         reason: String,
     },
 }
 
-/// Why an instance could not be placed.
+/// Reason why an instance could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NoRoom {
-    /// As users read it.
+    /// Placement error shown to users.
     pub error: String,
-    /// What each cell lacked, or why it was not looked at.
+    /// Resources or constraints that each cell lacks, or the reason why it was not considered.
     pub cells: Lacks,
 }
 
-/// An instance that would find no place.
+/// Instance that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Left {
-    /// The process.
     pub process_guid: ProcessGuid,
-    /// Which.
     pub place: Place,
-    /// Why.
     #[serde(flatten)]
     pub no_room: NoRoom,
 }
 
 impl Copy {
-    /// A copy of these cells, and of these processes among those that they run.
+    /// Creates a copy of these cells and of those processes on them that the plan changes.
     pub fn new(
         now: Timestamp,
         cells: impl IntoIterator<Item = BoardCell>,
@@ -184,7 +172,7 @@ impl Copy {
         copy
     }
 
-    /// The same, where these processes and tasks wait for room as well.
+    /// Adds processes and tasks of other clients that also wait for room.
     #[must_use]
     pub fn beside(
         mut self,
@@ -203,13 +191,14 @@ impl Copy {
         self
     }
 
-    /// How much of others waits for room, and how much of it would have been placed by now.
+    /// Returns the amount of other work that waited for room at the start, and the part of it that has been
+    /// placed.
     #[must_use]
     pub fn others(&self) -> (usize, usize) {
         (self.others.waiting.len() + self.others.placed, self.others.placed)
     }
 
-    /// The same, with the ordinals of these cells: global processes follow them.
+    /// Sets the ordinals of these cells, which global processes follow.
     ///
     /// # Errors
     /// See [`Self::walk`].
@@ -224,24 +213,24 @@ impl Copy {
         Ok(self)
     }
 
-    /// The cells, and what is free of each.
+    /// Returns the cells with their free resources.
     pub fn cells(&self) -> impl Iterator<Item = (&BoardCell, Resources)> {
         (0..).zip(self.board.cells()).map(|(number, cell)| (cell, self.board.free(number)))
     }
 
-    /// What would happen, in order.
+    /// Returns the steps in order.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// A process, as it is by now.
+    /// Returns a process in its current simulated state.
     #[must_use]
     pub fn process(&self, guid: &ProcessGuid) -> Option<&Process> {
         self.processes.get(guid)
     }
 
-    /// The instances that found no place, with what each cell lacked.
+    /// Returns the instances that could not be placed, with the reason for each cell.
     #[must_use]
     pub fn left(&self) -> Vec<Left> {
         let left = self.lacking.iter().filter(|((guid, place), _)| {
@@ -256,8 +245,9 @@ impl Copy {
         .collect()
     }
 
-    /// Whether a process came to its end: one instance runs wherever one is to run, and no rollout is left under way. Of a
-    /// global process, a cell that takes no new work is left as it is.
+    /// Returns `true` if a process has reached its desired state: exactly one instance runs at each desired
+    /// index, no other index has an instance, and no rollout is under way. Indices of a global process whose
+    /// cell accepts no new work are not considered.
     #[must_use]
     pub fn is_carried_out(&self, guid: &ProcessGuid) -> bool {
         let Some(process) = self.processes.get(guid) else { return false };
@@ -271,7 +261,8 @@ impl Copy {
         !rolls && all && !process.slots.iter().any(extra)
     }
 
-    /// The most instances of a process on a cell that may have some, less the fewest.
+    /// Returns the difference between the highest and the lowest number of instances on the cells that may
+    /// run the process.
     #[must_use]
     pub fn skew(&self, guid: &ProcessGuid) -> u32 {
         let on = self.spread(guid);
@@ -279,7 +270,7 @@ impl Copy {
         most.copied().unwrap_or(0) - least.copied().unwrap_or(0)
     }
 
-    /// How many instances of a process stay on each cell that takes some of it.
+    /// Returns the number of instances that stay on each cell that may run the process.
     #[must_use]
     pub fn spread(&self, guid: &ProcessGuid) -> BTreeMap<CellId, u32> {
         let Some(process) = self.processes.get(guid) else { return BTreeMap::new() };
@@ -297,7 +288,7 @@ impl Copy {
         on
     }
 
-    /// Asks something of a process; says whether that changes anything.
+    /// Applies a command to a process. Returns `true` if it changes anything.
     ///
     /// # Errors
     /// The refusal that a client would get.
@@ -326,11 +317,11 @@ impl Copy {
         Ok(true)
     }
 
-    /// Notes what an event makes of the copy, before the process is what it says.
+    /// Updates the copy for an event, before the process folds the event.
     fn note(&mut self, guid: &ProcessGuid, event: &Event) {
         match event {
             Event::Rollout(rollout::Event::Begun { .. }) => {
-                // Indices that take their turn one after the other, and nothing happens between, take it together.
+                // Replacements that follow one another without a step in between belong to the same turn.
                 if self.turn == 0 || self.turn_at < self.steps.len() {
                     self.turn += 1;
                     self.turn_at = self.steps.len();
@@ -380,7 +371,7 @@ impl Copy {
         self.processes.get(guid)?.actual(place)?.holder()
     }
 
-    /// What an instance took of its cell is free.
+    /// Frees the resources of an instance on its cell.
     fn free(&mut self, guid: &ProcessGuid, place: &Place) {
         let size = self.size(guid, place);
         let number = self.holder(guid, place).and_then(|by| self.board.number(&by.cell_id));
@@ -395,17 +386,18 @@ impl Copy {
         desired.definition(&place.definition_id).map(|definition| definition.resources())
     }
 
-    /// Lets everything happen that follows, until nothing does.
+    /// Runs the simulation until nothing more happens.
     ///
     /// # Errors
-    /// A refusal that no cluster would give: what was copied contradicts itself.
+    /// A refusal that no real cluster would return: the copied state is inconsistent.
     pub fn walk(&mut self) -> Result<(), Refusal> {
         let instances = self.processes.values().filter_map(|process| process.desired.as_deref());
         let instances: u32 = instances.map(|desired| desired.instances).sum();
         let (mut idle, most) = (0, IDLE + usize::try_from(instances).unwrap_or(usize::MAX));
         self.converge_all()?;
         loop {
-            // Convergence looks at every instance, and finds only what reports leave to do.
+            // Convergence inspects every instance and finds only work that reports do not trigger, so it runs
+            // last.
             let does = self.start_claimed()? | self.stop()? | self.place()? | self.resume()?;
             if does || self.converge_all()? {
                 idle = if does { 0 } else { idle };
@@ -418,7 +410,7 @@ impl Copy {
         }
     }
 
-    /// Has every process settle all that is due; says whether that was anything.
+    /// Converges every process. Returns `true` if anything changed.
     fn converge_all(&mut self) -> Result<bool, Refusal> {
         let guids: Vec<ProcessGuid> = self.processes.keys().cloned().collect();
         let mut any = false;
@@ -428,7 +420,7 @@ impl Copy {
         Ok(any)
     }
 
-    /// Has a process settle all that is due: each decision settles something, so there is an end.
+    /// Converges a process until nothing is due. Each decision settles something, so the loop terminates.
     fn converge(&mut self, guid: &ProcessGuid) -> Result<bool, Refusal> {
         let mut any = false;
         while self.ask_known(guid, &Command::Converge)? {
@@ -437,7 +429,7 @@ impl Copy {
         Ok(any)
     }
 
-    /// The instances at which something may be left to do and of which something is true, with their processes.
+    /// Returns the instances that may have something left to do and match a condition.
     fn moving(&self, so: impl Fn(&Actual) -> bool) -> Vec<(ProcessGuid, Place, Actual)> {
         let moving = self.overview.moving().filter_map(|(guid, place)| {
             let lrp = self.processes.get(guid)?.actual(place).filter(|lrp| so(lrp))?;
@@ -450,7 +442,7 @@ impl Copy {
         lrp.holder().is_some_and(|by| self.board.number(&by.cell_id).is_some())
     }
 
-    /// What a cell took before runs.
+    /// Starts the instances that cells have claimed.
     fn start_claimed(&mut self) -> Result<bool, Refusal> {
         let claimed = self.moving(|lrp| self.is_there(lrp) && !lrp.is_running() && !lrp.is_stopping());
         let mut any = false;
@@ -461,7 +453,7 @@ impl Copy {
         Ok(any)
     }
 
-    /// What was asked to stop is gone.
+    /// Removes the instances that were asked to stop.
     fn stop(&mut self) -> Result<bool, Refusal> {
         let stopping = self.moving(|lrp| self.is_there(lrp) && lrp.is_stopping());
         let mut any = false;
@@ -472,7 +464,8 @@ impl Copy {
         Ok(any)
     }
 
-    /// Runs an auction of what is to be placed; what no cell takes is tried again when there is more room.
+    /// Runs an auction of the instances that wait for a cell. Instances that found no cell take part again
+    /// only after room was freed.
     fn place(&mut self) -> Result<bool, Refusal> {
         let again = std::mem::take(&mut self.freed);
         let open = self.moving(|lrp| lrp.is_unclaimed() && (again || !lrp.is_unplaced()));
@@ -503,7 +496,7 @@ impl Copy {
                 Err(error) => failed.push((guid, place, error, verdict.item)),
             }
         }
-        // All of them start before the first of them runs.
+        // Record every placement before the first instance runs.
         for (guid, place, cell_id) in &placed {
             if let Some(number) = self.board.number(cell_id) {
                 let zone = self.board.cell(number).zone.clone();
@@ -556,13 +549,13 @@ impl Copy {
         self.ask_known(guid, &Command::Fail(outcome))
     }
 
-    /// Asks something of a process that is there.
+    /// Applies a command to a process. Returns `false` if the process does not exist.
     fn ask_known(&mut self, guid: &ProcessGuid, command: &Command) -> Result<bool, Refusal> {
         let domain = self.processes.get(guid).map(|process| process.domain.clone());
         domain.map_or(Ok(false), |domain| self.ask(guid, &domain, command))
     }
 
-    /// What paused of itself, to be looked at, goes on as if somebody had.
+    /// Resumes the rollouts that paused at a canary, as an operator would.
     fn resume(&mut self) -> Result<bool, Refusal> {
         let mut any = false;
         for guid in std::mem::take(&mut self.paused) {
@@ -571,7 +564,7 @@ impl Copy {
         Ok(any)
     }
 
-    /// What an auction says of something that waits for room of others: it waits on, or takes its room.
+    /// Applies a verdict on other waiting work: the work keeps waiting, or its room is taken.
     fn place_other(&mut self, verdict: Verdict) {
         let Ok(cell_id) = verdict.place else {
             self.others.waiting.push(verdict.item);
@@ -585,13 +578,13 @@ impl Copy {
     }
 }
 
-/// What waits for room of others.
+/// Waiting work of other processes.
 #[derive(Clone, Debug, Default)]
 struct Others {
     waiting: Vec<Item>,
-    /// Whether none of it was in an auction yet.
+    /// `true` if the work has not been in an auction yet.
     untried: bool,
-    /// How much of it was placed.
+    /// Number of placed items.
     placed: usize,
 }
 

@@ -1,8 +1,8 @@
-//! What stops, so that work which waits has room (docs/model.md, "Preemption").
+//! Selection of the victims that stop to make room for waiting work (docs/model.md, "Preemption").
 //!
-//! Pure. The same cells and the same work give the same answer: the fewest victims, of those the lowest priorities, of those
-//! the smallest, of those the youngest, and of cells that are equal the one with the least id. Tasks stop only where no
-//! instances would do, for a task runs at most once.
+//! The selection is a pure function: the same cells and the same work give the same result. It prefers, in
+//! this order, the fewest victims, the lowest priorities, the smallest and the youngest victims, and the cell
+//! with the least id. Tasks run at most once, so a task stops only if stopping instances does not suffice.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,65 +15,60 @@ use schemas::preemption::may_give_way;
 use schemas::rank::Priority;
 use schemas::resources::Resources;
 
-/// So many steps a search takes on one cell for one number of victims, before it takes the best that it found.
+/// Maximum number of search steps for one cell and one number of victims. After that the best result so far
+/// is used.
 const STEPS: u32 = 20_000;
 
 /// Work that waits for room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// How urgent it is.
     pub priority: Priority,
-    /// What it takes.
     pub size: Resources,
-    /// The process that it is an instance of; none: it is a task.
+    /// Process of the instance. `None` if the work is a task.
     pub process: Option<ProcessGuid>,
 }
 
-/// What runs on a cell and may be stopped.
+/// Running work that may be stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// What it is, in which life.
+    /// Identity, including the epoch.
     pub key: WorkKey,
-    /// Its container.
+    /// Container that runs the work.
     pub by: Instance,
-    /// How urgent it is.
     pub priority: Priority,
-    /// What it takes.
     pub size: Resources,
-    /// Since when its record is as it is.
+    /// Time of the last change of its record.
     pub since: Timestamp,
 }
 
-/// A cell that would take the work if it had room.
+/// Cell that would run the work if it had room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Which.
     pub cell: CellId,
-    /// What is free of it or will be, without what somebody else waits for.
+    /// Resources that are free or about to be freed, excluding those reserved for other waiting work.
     pub free: Resources,
-    /// What runs there and may be stopped.
+    /// Work on the cell that may be stopped.
     pub running: Arc<Vec<Running>>,
 }
 
-/// What an offer makes of work that waits.
+/// Chosen cell and victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Where the work will have room.
     pub cell: CellId,
-    /// What has to stop for it. None of it is superfluous.
+    /// Work that must stop. Every victim is necessary.
     pub victims: Vec<Running>,
 }
 
-/// How bad it is that so much stops: smaller is better.
+/// Cost of a set of victims. Smaller is better.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
-    /// The greatest first.
+    /// Priorities of the victims, the highest first.
     priorities: Vec<Priority>,
-    /// By their places in the order in which they would stop.
+    /// Indexes of the victims in stop order.
     places: Vec<usize>,
 }
 
-/// Whether something that runs may stop for the work.
+/// Returns `true` if running work may be stopped for the waiting work.
 #[must_use]
 pub fn gives_way(running: &Running, work: &Waiting) -> bool {
     let same = match &running.key {
@@ -83,7 +78,8 @@ pub fn gives_way(running: &Running, work: &Waiting) -> bool {
     !same && may_give_way(running.priority, work.priority)
 }
 
-/// Chooses a cell and what has to stop there. None: no [`limits::VICTIMS`] that may stop on any cell are enough.
+/// Chooses a cell and the victims to stop there. `None` if no set of at most [`limits::VICTIMS`] victims on
+/// one cell frees enough room.
 #[must_use]
 pub fn choose(work: &Waiting, offers: &[Offer]) -> Option<Chosen> {
     [false, true].into_iter().find_map(|with_tasks| {
@@ -101,15 +97,15 @@ pub fn choose(work: &Waiting, offers: &[Offer]) -> Option<Chosen> {
     })
 }
 
-/// The search of one cell.
+/// Search for victims on one cell.
 struct Search<'a> {
     size: Resources,
     free: Resources,
-    /// What may stop, in the order in which it would.
+    /// Work that may be stopped, in stop order.
     running: Vec<&'a Running>,
 }
 
-/// A search under way.
+/// State of a search in progress.
 struct Tried<'s, 'a> {
     search: &'s Search<'a>,
     count: usize,
@@ -129,13 +125,13 @@ impl<'a> Search<'a> {
         Self { size: work.size, free: offer.free, running }
     }
 
-    /// Whether all together would be enough.
+    /// Returns `true` if stopping all of the work would free enough room.
     fn is_hopeful(&self) -> bool {
         let all = self.running.iter().fold(self.free, |sum, one| sum.plus(one.size));
         !self.running.is_empty() && all.fits(self.size)
     }
 
-    /// The best that so many are, if so many are enough.
+    /// Returns the lowest cost of `count` victims. `None` if no such set frees enough room.
     fn best_of(&self, count: usize) -> Option<Cost> {
         if count > self.running.len() {
             return None;
@@ -145,7 +141,8 @@ impl<'a> Search<'a> {
         tried.best
     }
 
-    /// What stops. A search that ended early may have found too much.
+    /// Returns the victims. A search that reached its step limit may have found too many, so unnecessary
+    /// victims are removed.
     fn victims(&self, cost: &Cost) -> Vec<Running> {
         let mut victims: Vec<&Running> = cost.places.iter().map(|place| self.running[*place]).collect();
         for place in (0..victims.len()).rev() {
@@ -160,7 +157,7 @@ impl<'a> Search<'a> {
 }
 
 impl Tried<'_, '_> {
-    /// Adds one victim after the other, each behind the one before it.
+    /// Extends the set of victims in stop order, and records complete sets.
     fn go_on(&mut self, from: usize, free: Resources) {
         let running = &self.search.running;
         let left = self.count - self.places.len();
@@ -175,7 +172,7 @@ impl Tried<'_, '_> {
             if self.steps > STEPS || worse.is_some_and(|worst| one.priority > *worst) {
                 return;
             }
-            // What is like the one before it makes nothing better.
+            // Work that equals its predecessor in priority and size cannot improve the result.
             if last.is_some_and(|last| (last.priority, last.size) == (one.priority, one.size)) {
                 continue;
             }
@@ -189,7 +186,8 @@ impl Tried<'_, '_> {
         }
     }
 
-    /// Whether so many more could be enough, were the largest in each respect among them.
+    /// Returns `true` if `left` more victims could suffice, using the largest remaining amount of each
+    /// resource as an upper bound.
     fn may_suffice(&self, from: usize, left: usize, free: Resources) -> bool {
         let one = self.search.running[from].size;
         let rest = &self.search.running[from + 1..];
@@ -217,7 +215,7 @@ impl Tried<'_, '_> {
     }
 }
 
-/// Resources in an order.
+/// Returns a sort key for resources.
 const fn measure(size: Resources) -> (u64, u64, u32, u32) {
     (size.memory_mb, size.disk_mb, size.containers, size.ports)
 }

@@ -1,22 +1,22 @@
-//! How good a place is: a struct that sorts.
+//! Sortable rating of a cell for one item of work.
 
 use std::cmp::Reverse;
 
 use schemas::limits;
 use schemas::resources::Resources;
 
-/// How full a cell is: the mean of the used parts of memory, disk and containers, in parts of 2^32, rounded down.
-/// Integers, so that every program and every run ranks alike.
+/// Load of a cell: the mean of the used fractions of memory, disk and containers, in units of 2^-32, rounded
+/// down. Integers make the order identical in every process and every run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Load(u64);
 
 impl Load {
-    /// The least.
+    /// Minimum load.
     pub(crate) const LEAST: Self = Self(0);
-    /// More than any cell has.
+    /// Load greater than that of any cell.
     pub(crate) const MOST: Self = Self(u64::MAX);
 
-    /// The same in thousandths, to the nearest, as explanations say it.
+    /// Returns the load in thousandths, rounded to the nearest, for explanations.
     #[must_use]
     pub fn permille(self) -> u32 {
         let rounded = self.0.saturating_mul(1000).saturating_add(1 << 31);
@@ -24,30 +24,30 @@ impl Load {
     }
 }
 
-/// How good a place is. Smaller is better; the fields stand in order of importance.
+/// Rating of a cell for one item of work. Smaller is better. The fields are in order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Score {
-    /// Whether this cell refused this very work: any other cell that fits is better.
+    /// `true` if the cell refused this work. Any other cell that fits is better.
     pub refused: bool,
-    /// How full the shares of the places' values would be with this instance, for work that is spread over attributes: what is
-    /// emptier is better. Else 0.
+    /// Sum of the fill levels of the spread shares that the cell belongs to, with this instance on it. Lower
+    /// is better. 0 for work without a spread.
     pub spread: u64,
-    /// The weights of the affinities that hold on the cell, together: more is better.
+    /// Sum of the weights of the affinities that hold on the cell. Higher is better.
     pub affinity: Reverse<i32>,
-    /// Instances of the same process in the cell's zone. A task has no siblings.
+    /// Instances of the same process in the cell's zone, 0 for tasks.
     pub siblings_in_zone: u32,
     /// Instances of the same process on the cell.
     pub siblings_on_cell: u32,
-    /// How full the cell is with the work on it.
+    /// Load of the cell with the work on it.
     pub load: Load,
-    /// The cell's place in the order of ids: the last word.
+    /// Number of the cell in the order of ids, as the tie-breaker.
     pub cell: u32,
 }
 
-/// How the resources of a cell with these totals weigh in its load.
+/// Weights of the resources of a cell with these totals in its load.
 ///
-/// The mean of three fractions is kept as one numerator over `3 · memory · disk · containers`, so that among cells with
-/// the same totals the order by numerator is the order by load, whatever work is added.
+/// The mean of three fractions is represented by one numerator over `3 · memory · disk · containers`. Among
+/// cells with the same totals, the order by numerator is therefore the order by load, whatever work is added.
 #[derive(Clone, Debug)]
 pub struct Scale {
     total: Resources,
@@ -58,10 +58,11 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale of cells with these totals, as [`bounded`] leaves them: then nothing here overflows.
+    /// Creates the scale of cells with these totals. The totals must come from [`bounded`], which rules out
+    /// overflow.
     #[must_use]
     pub fn new(total: Resources) -> Self {
-        // A cell without disk can't use any of it: its fraction is 0 of 1.
+        // A cell without disk cannot use any: its fraction is 0 of 1.
         let memory = u128::from(total.memory_mb.max(1));
         let disk = u128::from(total.disk_mb.max(1));
         let containers = u128::from(total.containers.max(1));
@@ -74,13 +75,13 @@ impl Scale {
         }
     }
 
-    /// The totals.
+    /// Returns the totals.
     #[must_use]
     pub const fn total(&self) -> Resources {
         self.total
     }
 
-    /// What this much weighs: the numerator. Weights add up.
+    /// Returns the weight of used resources: the numerator of the load. Weights are additive.
     #[must_use]
     pub fn weigh(&self, used: Resources) -> u128 {
         u128::from(used.memory_mb) * self.memory
@@ -88,14 +89,14 @@ impl Scale {
             + u128::from(used.containers) * self.containers
     }
 
-    /// The load of a cell of which this weight is used.
+    /// Returns the load of a cell with this used weight.
     #[must_use]
     pub fn load(&self, weight: u128) -> Load {
         Load(u64::try_from((weight << 32) / self.whole).unwrap_or(u64::MAX))
     }
 }
 
-/// Totals within the limits of the language, and what is free of them: never more than there is.
+/// Limits totals to the language's maximum, and free resources to the totals.
 #[must_use]
 pub fn bounded(total: Resources, free: Resources) -> (Resources, Resources) {
     let total = Resources {

@@ -1,10 +1,13 @@
-//! Finds the best places for one piece of work.
+//! Search for the best cells for one item of work.
 //!
-//! What the auction prefers (Diego Dev Notes, "Distributing ActualLRPs: Auctioneer"), the most important first: few
-//! siblings in the zone, few on the cell, an even load; and before all that, where it is asked for, an even spread over an
-//! attribute, and affinity. So buckets of cells that are alike in that are looked at in this order, those that are equally
-//! good together; in them first the cells without siblings, group by group from the emptiest cell on; then the cells with
-//! siblings. Work that a cell refused is rare, and is looked for on every cell.
+//! The preferences of an auction (Diego Dev Notes, "Distributing ActualLRPs: Auctioneer") are, in order of
+//! importance: few siblings in the zone, few siblings on the cell, and an even load. If the work asks for
+//! them, an even spread over an attribute and affinity come before these.
+//!
+//! The search visits buckets of equivalent cells in this order, and buckets that are equally good together.
+//! Within these buckets it first offers the cells without siblings, group by group from the emptiest cell on,
+//! and then the cells with siblings. Refusals by a cell are rare, so work that was refused is placed by a
+//! scan of every cell.
 
 use std::cmp::Reverse;
 
@@ -16,7 +19,7 @@ use crate::family::{Family, First, load_with};
 use crate::score::{Load, Score};
 use crate::view::{Bucket, Counts};
 
-/// The best places so far, the best first.
+/// Best cells found so far, the best first.
 #[derive(Debug, Default)]
 pub(crate) struct Best(Vec<Score>);
 
@@ -25,7 +28,7 @@ impl Best {
         self.0.len() >= limits::EXPLAINED_CANDIDATES
     }
 
-    /// Takes a place in, unless there are enough better ones.
+    /// Inserts a cell, unless there are enough better ones. Returns `true` if the cell was inserted.
     fn offer(&mut self, score: Score) -> bool {
         let at = self.0.partition_point(|known| *known < score);
         if at >= limits::EXPLAINED_CANDIDATES {
@@ -36,27 +39,27 @@ impl Best {
         true
     }
 
-    /// Whether there are enough places that are better than this one, whatever its cell's number.
+    /// Returns `true` if there are enough cells that are better than this score, for any cell number.
     fn ends_before(&self, score: Score) -> bool {
         self.is_full()
             && self.0.last().is_some_and(|worst| Score { cell: 0, ..*worst } < Score { cell: 0, ..score })
     }
 
-    /// Whether there are enough places that are better than this one.
+    /// Returns `true` if there are enough cells that are better than this score.
     fn is_full_of_better(&self, score: Score) -> bool {
         self.is_full() && self.0.last().is_some_and(|worst| *worst < score)
     }
 
-    /// The places, the best first.
+    /// Returns the scores, the best first.
     pub(crate) fn places(&self) -> &[Score] {
         &self.0
     }
 }
 
-/// How good a bucket is: the spread, the affinity, the siblings in its zone.
+/// Rating of a bucket: its spread, affinity and siblings in the zone.
 type Tier = (u64, Reverse<i32>, u32);
 
-/// Work to find a place for: its view and size, and the lane of its family, if that has instances.
+/// Work to place: its view, its size, and the lane of its family if the family has instances.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) view: usize,
@@ -64,13 +67,14 @@ pub(crate) struct Wanted {
     pub(crate) lane: Option<usize>,
 }
 
-/// The best places for work of this size, by the indexes. Equal to [`scan`] of work that nobody refused.
+/// Finds the best cells for work of this size through the indexes. The result equals that of [`scan`] for
+/// work that no cell refused.
 pub(crate) fn search(board: &mut Board, wanted: Wanted, partition: usize, family: &mut Family) -> Best {
     let mut best = Best::default();
     let mut tiers = tiers(board, wanted, family);
     let mut left = tiers.as_mut_slice();
     while let Some(tier) = left.iter().map(|(tier, _)| *tier).min() {
-        // Those of the best tier come first, the others stay to be looked at.
+        // Move the buckets of the best tier to the front. The others remain for later rounds.
         let mut ends = 0;
         for place in 0..left.len() {
             if left[place].0 == tier {
@@ -107,7 +111,7 @@ pub(crate) fn search(board: &mut Board, wanted: Wanted, partition: usize, family
     best
 }
 
-/// The best places for work that some cells refused, by looking at every candidate.
+/// Finds the best cells for work that some cells refused, by visiting every candidate.
 pub(crate) fn scan(board: &Board, wanted: Wanted, family: &Family, refused: &[u32]) -> Best {
     let Wanted { view, size, lane } = wanted;
     let mut best = Best::default();
@@ -131,7 +135,7 @@ pub(crate) fn scan(board: &Board, wanted: Wanted, family: &Family, refused: &[u3
     best
 }
 
-/// How good each bucket is that may take an instance more, with its place in the view.
+/// Returns the tier and the index of each bucket that may run one more instance.
 fn tiers(board: &Board, wanted: Wanted, family: &Family) -> Vec<(Tier, usize)> {
     let view = board.view(wanted.view);
     let none = Counts::default();
@@ -144,7 +148,7 @@ fn tiers(board: &Board, wanted: Wanted, family: &Family) -> Vec<(Tier, usize)> {
     buckets.map(tier).collect()
 }
 
-/// Offers the cells of a bucket that have no sibling.
+/// Offers the cells of a bucket that have no siblings.
 fn lonely(
     board: &mut Board,
     (wanted, partition): (Wanted, usize),
@@ -166,7 +170,7 @@ fn lonely(
             load,
             cell,
         };
-        // Whether from there on nothing is good enough: neither the cell that stood there nor any that is fuller.
+        // Skip the group if neither the cell at that position nor any fuller one can be among the best.
         if best.is_full_of_better(place_at(from.load, from.spot.1))
             && best.is_full_of_better(place_at(from.fuller, 0))
         {
@@ -181,15 +185,15 @@ fn lonely(
     }
 }
 
-/// A place in a group's order, with the loads that the search would ask for again and again.
+/// Returns a position in a group's order with its loads, which the search would otherwise compute repeatedly.
 fn known(board: &mut Board, (partition, group): (usize, u32), size: Resources, spot: Spot) -> First {
     let (group, _) = board.group(partition, group);
     let weight = spot.0 + group.scale.weigh(size);
     First { spot, load: group.scale.load(weight), fuller: group.scale.load(weight + 1) }
 }
 
-/// Offers the cells of a group that have no sibling, the emptiest first, until none can be among the best. Answers
-/// where the first of them is that has room.
+/// Offers the cells of a group that have no siblings, the emptiest first, until no further cell can be among
+/// the best. Returns the position of the first of them that has room.
 fn lonely_in_group(
     board: &mut Board,
     (partition, group, from): (usize, u32, Spot),
@@ -206,14 +210,14 @@ fn lonely_in_group(
     let score =
         |load, cell| Score { refused, spread, affinity, siblings_in_zone, siblings_on_cell: 0, load, cell };
     let (mut some_fit, mut first) = (from != FIRST, None);
-    // Cells that are equally full are judged once.
+    // Compute the load once for cells that are equally full.
     let mut judged = (u128::MAX, Load::default());
     let mut start = from;
     'runs: loop {
         for &(weight, cell) in group.order.range(start..) {
             if weight != judged.0 {
                 judged = (weight, group.scale.load(weight + added));
-                // From here on all are too full, whoever they are.
+                // Further cells are too full, whatever their number.
                 if best.ends_before(score(judged.1, 0)) {
                     return first.or(Some((weight, cell)));
                 }
@@ -227,7 +231,8 @@ fn lonely_in_group(
             }
             first = first.or(Some((weight, cell)));
             if !best.offer(score(judged.1, cell)) {
-                // The others that are as full have greater numbers. A little fuller may round to the same load.
+                // Equally full cells that follow have greater numbers. A slightly fuller cell may still round
+                // to the same load.
                 start = (weight + 1, 0);
                 continue 'runs;
             }

@@ -1,11 +1,11 @@
-//! How many candidates lack what, kept up to date while an auction fills the cells.
+//! Counts of the resources that candidates lack, kept up to date while an auction fills the cells.
 
 use schemas::resources::{Lack, Resources};
 
 use crate::board::Board;
 use crate::view::View;
 
-/// One placement of the auction: what was free of a cell before and after.
+/// Placement of an auction: free resources of a cell before and after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) cell: u32,
@@ -13,7 +13,7 @@ pub(crate) struct Taken {
     pub(crate) after: Resources,
 }
 
-/// Of the candidates of a view: how many have room for work of one size, and how many lack what.
+/// Number of a view's candidates that have room for work of one size, and the number that lack each resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) fitting: u32,
@@ -21,12 +21,12 @@ pub(crate) struct Tally {
     pub(crate) disk: u32,
     pub(crate) memory: u32,
     pub(crate) ports: u32,
-    /// How many placements it takes into account.
+    /// Number of placements that the counts include.
     seen: usize,
 }
 
 impl Tally {
-    /// Counts every candidate.
+    /// Counts all candidates.
     pub(crate) fn new(board: &Board, view: &View, size: Resources, taken: &[Taken]) -> Self {
         let mut tally = Self { seen: taken.len(), ..Self::default() };
         for cell in &view.candidates {
@@ -35,7 +35,7 @@ impl Tally {
         tally
     }
 
-    /// Takes in the placements since it was last asked, or counts anew if that is quicker.
+    /// Applies the placements since the last refresh, or counts all candidates again if that is faster.
     pub(crate) fn refresh(&mut self, board: &Board, view: &View, size: Resources, taken: &[Taken]) {
         let news = &taken[self.seen..];
         if news.len() > view.candidates.len() {
@@ -51,7 +51,7 @@ impl Tally {
         self.seen = taken.len();
     }
 
-    /// How many candidates lack it.
+    /// Returns the number of candidates that lack a resource.
     pub(crate) const fn lacking(&self, what: Lack) -> u32 {
         match what {
             Lack::Containers => self.containers,

@@ -1,5 +1,5 @@
-//! The cells as the constraint of some work sees them: which may take it, in which buckets, and how well each suits it
-//! apart from how full it is (docs/model.md, "The auction").
+//! The cells as the constraint of some work evaluates them: the candidates, their buckets, and how well each
+//! suits the work apart from its load (docs/model.md, "The auction").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use schemas::rules::{Rule, Spread};
 
 use crate::board::{BoardCell, Standing, at, count};
 
-/// No bucket, and no value.
+/// Marker for "no bucket" and "no value".
 pub(crate) const NONE: u32 = u32::MAX;
-/// Values of an attribute that an error names.
+/// Maximum number of attribute values named in an error.
 const VALUES_NAMED: usize = 3;
-/// Cells of too little isolation that are named.
+/// Maximum number of cells of insufficient isolation that are named.
 const WEAK_NAMED: usize = 3;
-/// One part of what is in a share, as [`Share::filled`] counts: so fine that shares of 10,000 values differ.
+/// Units per instance in [`Share::filled`], fine enough to distinguish shares of 10,000 values.
 const PART: u64 = 1 << 16;
-/// More than any share is filled: no instance is wanted there.
+/// Fill level greater than that of any share, for values that should have no instances.
 const UNWANTED: u64 = 1 << 50;
 
-/// The values of one attribute: of each cell a number.
+/// Values of one attribute, with a number per cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// The value of each cell, as its place in `values`; [`NONE`]: it has none.
+    /// Value of each cell, as an index into `values`. [`NONE`] if the cell has no value.
     pub(crate) of: Vec<u32>,
-    /// The values that there are.
+    /// Distinct values.
     pub(crate) values: Vec<String>,
 }
 
@@ -46,20 +46,22 @@ impl Column {
         Self { of, values }
     }
 
-    /// Where the instances on cells with the same value as this one are counted; those on cells without any are, too.
+    /// Returns the slot in which instances on this cell are counted. Cells with the same value share a slot,
+    /// and so do cells without a value.
     pub(crate) fn slot(&self, cell: u32) -> usize {
         let value = self.of[at(cell)];
         if value == NONE { self.values.len() } else { at(value) }
     }
 }
 
-/// A part of the instances that is wanted on cells with one value: so many of so many. None: no instance is.
+/// Fraction of the instances that cells with one value should have: numerator and denominator. `None` if they
+/// should have no instances.
 #[derive(Clone, Copy, Debug)]
 struct Share(Option<(u64, u64)>);
 
 impl Share {
-    /// How full it is with one instance more, as the number of instances that the process would have if everything were as
-    /// full as this: in parts.
+    /// Returns the fill level of the share with one more instance, in units of [`PART`]: the number of
+    /// instances that the process would have if all shares were equally full.
     fn filled(self, there: u32) -> u64 {
         let parts = (u64::from(there) + 1) * PART;
         match self.0 {
@@ -69,17 +71,18 @@ impl Share {
     }
 }
 
-/// A spread over an attribute.
+/// A spread over an attribute, with the share of each value.
 #[derive(Clone, Debug)]
 pub(crate) struct SpreadView {
     pub(crate) column: Arc<Column>,
     weight: u64,
-    /// By slot of the column.
+    /// Shares by slot of the column.
     shares: Vec<Share>,
 }
 
 impl SpreadView {
-    /// The shares of a spread: what is named gets its percentage, and the other values of candidates the rest, evenly.
+    /// Computes the shares of a spread. Values with a target get its percentage. The other values of the
+    /// candidates get the rest in equal parts.
     fn new(spread: &Spread, column: Arc<Column>, candidates: &[u32]) -> Self {
         let named = |value: usize| column.values.get(value).and_then(|value| spread.targets.get(value));
         let there: BTreeSet<usize> = candidates.iter().map(|cell| column.slot(*cell)).collect();
@@ -90,7 +93,8 @@ impl SpreadView {
         let share = |value: usize| match named(value) {
             Some(0) => Share(None),
             Some(percent) => Share(Some((u64::from(*percent), 100))),
-            // Cells without the attribute have no share, and neither has what is named by nobody where nothing is left.
+            // Cells without the attribute have no share. Values without a target have none if the targets add
+            // up to 100 %.
             None if value == column.values.len() || rest == 0 => Share(None),
             None => Share(Some((rest, 100 * others.max(1)))),
         };
@@ -99,23 +103,23 @@ impl SpreadView {
     }
 }
 
-/// A constraint about how many instances are where.
+/// Constraint on the number of instances per cell or per attribute value.
 #[derive(Clone, Debug)]
 pub(crate) struct DistinctView {
-    /// Its place among the constraints.
+    /// Index among the constraints.
     pub(crate) rule: usize,
-    /// The attribute; none: it is about cells.
+    /// The attribute. `None` if the constraint applies to cells.
     pub(crate) column: Option<Arc<Column>>,
     pub(crate) most: u32,
-    /// How many candidates have which value, by slot of the column.
+    /// Number of candidates per value, by slot of the column.
     pub(crate) candidates: Vec<u32>,
 }
 
-/// Cells whose containers are not kept apart as the work must be, and have the right stack and tags.
+/// Cells with the right stack and tags but insufficient isolation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weak {
     pub(crate) cells: u32,
-    /// Some of them, with what they have.
+    /// Some of these cells, with their isolation.
     pub(crate) some: Vec<(CellId, Isolation)>,
 }
 
@@ -128,77 +132,78 @@ impl Weak {
     }
 }
 
-/// Cells that don't meet one constraint, and met those before it.
+/// Cells that fail one constraint and meet those before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unmet {
     pub(crate) cells: u32,
-    /// Of them those that don't have the attribute.
+    /// Number of these cells that lack the attribute.
     pub(crate) without: u32,
-    /// What others have: a few.
+    /// Some values of the other cells.
     pub(crate) values: BTreeSet<String>,
-    /// Whether there are more values.
+    /// `true` if there are further values.
     pub(crate) more: bool,
 }
 
-/// Candidates that differ in nothing but how full they are and how many instances are on them.
+/// Candidates that differ only in their load and their number of instances.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     pub(crate) zone: u32,
-    /// For each spread the slot of its value.
+    /// Slot of the bucket's value, for each spread.
     spread: Vec<usize>,
-    /// For each constraint about how many instances are where the slot of its value.
+    /// Slot of the bucket's value, for each constraint on the number of instances.
     distinct: Vec<usize>,
     pub(crate) affinity: i32,
-    /// The groups of its cells, in the partition of the view.
+    /// Groups of the bucket's cells, in the partition of the view.
     pub(crate) groups: Vec<u32>,
 }
 
-/// How many instances of one process are where, as a view counts them.
+/// Number of instances of one process, counted as a view's constraints require.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    /// For each spread by slot.
+    /// Counts by slot, for each spread.
     spread: Vec<Vec<u32>>,
-    /// For each constraint about how many instances are where by slot; empty for one about cells.
+    /// Counts by slot, for each constraint on the number of instances. Empty for a constraint that applies to
+    /// cells.
     distinct: Vec<Vec<u32>>,
-    /// For each such constraint how many candidates may take no instance more.
+    /// For each of these constraints, the number of candidates that have reached its limit.
     pub(crate) crowded: Vec<u32>,
 }
 
-/// The cells as one constraint sees them.
+/// The cells as one constraint evaluates them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// Cells that were looked at: all, or the only one that may take the work.
+    /// Number of cells evaluated: all, or only the one that may run the work.
     pub(crate) cells: u32,
-    /// Cells that offer another stack.
+    /// Number of cells with another stack.
     pub(crate) stack: u32,
-    /// Cells with other tags.
+    /// Number of cells with other tags.
     pub(crate) tags: u32,
-    /// Cells of too little isolation.
+    /// Cells with insufficient isolation.
     pub(crate) weak: Weak,
-    /// For each constraint the cells that don't meet it.
+    /// Cells that fail the constraint, for each constraint.
     pub(crate) unmet: Vec<Unmet>,
-    /// The constraints, to be named.
+    /// The constraints, for error messages.
     pub(crate) rules: Vec<Rule>,
-    /// Compatible cells that evacuate.
+    /// Number of compatible cells that evacuate.
     pub(crate) evacuating: u32,
-    /// Compatible cells that an operator cordoned.
+    /// Number of compatible cells that an operator cordoned.
     pub(crate) cordoned: u32,
-    /// Compatible cells whose self-test fails.
+    /// Number of compatible cells whose self-test fails.
     pub(crate) unhealthy: u32,
-    /// Compatible cells that say nothing.
+    /// Number of compatible cells that do not report.
     pub(crate) silent: u32,
-    /// The cells that are left, in order.
+    /// The remaining cells, in order.
     pub(crate) candidates: Vec<u32>,
-    /// Of every cell its bucket; [`NONE`]: it is no candidate.
+    /// Bucket of each cell. [`NONE`] if the cell is not a candidate.
     bucket_of: Vec<u32>,
     pub(crate) buckets: Vec<Bucket>,
     pub(crate) spreads: Vec<SpreadView>,
     pub(crate) distinct: Vec<DistinctView>,
-    /// The partition whose groups the buckets have. None: each candidate has to be looked at.
+    /// Partition that contains the groups of the buckets. `None` if every candidate must be inspected.
     pub(crate) partition: Option<usize>,
 }
 
-/// The cells of a board.
+/// Borrowed cells of a board.
 #[derive(Clone, Copy)]
 pub(crate) struct Cells<'a> {
     pub(crate) all: &'a [BoardCell],
@@ -260,7 +265,7 @@ impl View {
     fn fill_buckets(&mut self, cells: Cells<'_>, constraint: &Constraint) {
         let mut known: BTreeMap<(u32, Vec<usize>, Vec<usize>, i32), u32> = BTreeMap::new();
         let mut groups: Vec<BTreeSet<u32>> = vec![];
-        // The cells of a group are of one bucket.
+        // Every cell of a group belongs to the same bucket.
         let mut of_group: BTreeMap<u32, u32> = BTreeMap::new();
         self.bucket_of = vec![NONE; cells.all.len()];
         for &number in &self.candidates {
@@ -290,17 +295,17 @@ impl View {
         }
     }
 
-    /// Whether a cell is a candidate.
+    /// Returns `true` if a cell is a candidate.
     pub(crate) fn takes(&self, cell: u32) -> bool {
         self.bucket_of[at(cell)] != NONE
     }
 
-    /// The place of a candidate's bucket.
+    /// Returns the index of a candidate's bucket.
     pub(crate) fn bucket_of(&self, cell: u32) -> usize {
         at(self.bucket_of[at(cell)])
     }
 
-    /// How full the shares of a bucket would be with one instance more, together.
+    /// Returns the weighted sum of the fill levels of a bucket's shares with one more instance.
     pub(crate) fn deviation(&self, bucket: &Bucket, counts: &Counts) -> u64 {
         let filled = |(at, (spread, slot)): (usize, (&SpreadView, &usize))| {
             let there = counts.spread.get(at).map_or(0, |counts| counts[*slot]);
@@ -309,14 +314,15 @@ impl View {
         self.spreads.iter().zip(&bucket.spread).enumerate().map(filled).sum()
     }
 
-    /// A deviation as explanations say it: how many instances the process would have if all were as full as this place.
+    /// Converts a deviation to the figure in explanations: the number of instances that the process would
+    /// have if all shares were as full as this one.
     pub(crate) fn said(&self, deviation: u64) -> u32 {
         let weights: u64 = self.spreads.iter().map(|spread| spread.weight).sum();
         let mean = deviation.checked_div(weights).unwrap_or(0);
         u32::try_from((mean + PART / 2) / PART).unwrap_or(u32::MAX)
     }
 
-    /// Whether no cell of a bucket may take an instance more, because of the values of attributes.
+    /// Returns `true` if the attribute values of a bucket rule out one more instance on any of its cells.
     pub(crate) fn is_crowded(&self, bucket: &Bucket, counts: &Counts) -> bool {
         self.distinct.iter().zip(&bucket.distinct).enumerate().any(|(at, (one, slot))| {
             let there = counts.distinct.get(at).and_then(|counts| counts.get(*slot));
@@ -324,13 +330,13 @@ impl View {
         })
     }
 
-    /// How many instances may be on one cell.
+    /// Returns the maximum number of instances per cell.
     pub(crate) fn most_on_cell(&self) -> u32 {
         let most = self.distinct.iter().filter(|one| one.column.is_none()).map(|one| one.most);
         most.min().unwrap_or(u32::MAX)
     }
 
-    /// No instance anywhere.
+    /// Returns zeroed counts.
     pub(crate) fn no_counts(&self) -> Counts {
         let slots = |column: &Column| vec![0; column.values.len() + 1];
         Counts {
@@ -340,7 +346,7 @@ impl View {
         }
     }
 
-    /// Takes in that a cell that had so many instances has more.
+    /// Adds instances on a cell. `before` is the cell's previous number of instances.
     pub(crate) fn count(&self, counts: &mut Counts, (cell, before, more): (u32, u32, u32)) {
         for (spread, counts) in self.spreads.iter().zip(&mut counts.spread) {
             counts[spread.column.slot(cell)] += more;

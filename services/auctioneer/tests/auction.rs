@@ -1,4 +1,5 @@
-//! The auction with its indexes is equal to the plainest one: for each piece of work, the cell with the smallest score.
+//! Property tests that compare the indexed auction with a reference implementation: for each item, the cell
+//! with the smallest score.
 
 #![expect(clippy::unwrap_used, reason = "names and numbers that are drawn are good")]
 
@@ -23,7 +24,7 @@ use schemas::resources::{CellClass, Constraint, Lack, Mismatch, Resources};
 use schemas::rules::{Affinity, Distinct, Operator, Rule, Rules, Spread};
 use schemas::{ActualLrpKey, Position, Timestamp};
 
-// The reference: no index, no memory, nothing clever.
+// Reference implementation, without indexes or caches.
 
 fn reference(cells: &mut [BoardCell], mut batch: Vec<Item>, siblings: &mut Siblings) -> Vec<Verdict> {
     let mut seen = BTreeSet::new();
@@ -97,7 +98,7 @@ fn value<'a>(cell: &'a BoardCell, name: &AttributeName) -> Option<&'a str> {
     cell.offer().attribute(name.as_str())
 }
 
-/// How many siblings are on cells with the same value.
+/// Returns the number of siblings on cells with the same attribute value.
 fn alike(
     cells: &[BoardCell],
     cell: &BoardCell,
@@ -109,7 +110,7 @@ fn alike(
     same.map(|other| siblings_on(other, item, siblings)).sum()
 }
 
-/// The constraints about how many instances are where that a cell can't meet any more.
+/// Returns the constraints on the number of instances whose limit the cell has reached.
 fn crowding(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) -> impl Iterator<Item = Rule> {
     let cell = &cells[at];
     let is_full = |rule: &Rule| match rule.distinct() {
@@ -149,14 +150,14 @@ fn deviation(cells: &[BoardCell], cell: &BoardCell, item: &Item, siblings: &Sibl
     sum
 }
 
-/// A deviation in instances.
+/// Converts a deviation to a number of instances.
 fn said(item: &Item, deviation: u64) -> u32 {
     let weights: u64 = rules(item).spread.iter().map(|spread| u64::from(spread.weight)).sum();
     let mean = deviation.checked_div(weights).unwrap_or(0);
     u32::try_from((mean + (1 << 15)) >> 16).unwrap_or(u32::MAX)
 }
 
-/// How often which constraint is what a cell doesn't meet first, with the values.
+/// Describes, for each constraint, the cells for which it is the first mismatch, with their values.
 fn missed(cells: &[BoardCell], item: &Item) -> Vec<String> {
     let mut all = vec![];
     for (number, rule) in rules(item).constraints.iter().enumerate() {
@@ -185,7 +186,8 @@ fn missed(cells: &[BoardCell], item: &Item) -> Vec<String> {
     all
 }
 
-/// The constraints that candidates can't meet because of where instances are.
+/// Returns the constraints that candidates fail because of existing instances, with the number of these
+/// candidates.
 fn taken(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> Vec<(Rule, usize)> {
     let count = |rule: Rule| {
         let is_full = |at: &usize| {
@@ -206,7 +208,7 @@ fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
     (candidates.len(), lacking)
 }
 
-/// Cells of too little isolation, three of them by name.
+/// Describes the cells of insufficient isolation. At most three are named.
 fn weak(cells: &[BoardCell], item: &Item) -> String {
     let weak = cells.iter().filter(|cell| mismatch(cell, item) == Some(Mismatch::Isolation));
     let mut said: Vec<String> =
@@ -223,7 +225,7 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
         if !missed.is_empty() {
             return format!("found no compatible cells: {}", missed.join(", "));
         }
-        // Of stack and tags the tags are the nearer miss.
+        // A mismatch of tags is closer to compatible than a mismatch of the stack.
         let mismatches = cells.iter().filter_map(|cell| mismatch(cell, item));
         return match mismatches.max() {
             Some(Mismatch::Isolation) => format!("found no compatible cells: {}", weak(cells, item)),
@@ -263,7 +265,7 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     format!("insufficient resources: {}", every.join(", "))
 }
 
-/// The classes of all cells that may take the work, and of those that may not.
+/// Returns the eligible and ineligible classes of all cells.
 fn tried(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Option<Box<Eligibility>> {
     if !scores.is_empty() {
         return None;
@@ -325,9 +327,9 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
     }
 }
 
-// What is drawn.
+// Generators.
 
-/// Sizes that meet in many ties, and sizes so large that different loads round to one.
+/// Generates small sizes that often tie, and sizes so large that different loads round to the same value.
 fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..9_u64, 2 => 9..40_u64, 1 => (1_u64 << 29)..=(1_u64 << 30)]
 }
@@ -353,7 +355,7 @@ fn stack() -> impl Strategy<Value = Stack> {
     prop_oneof![12 => Just("linux"), 1 => Just("windows")].prop_map(|name| Stack::new(name).unwrap())
 }
 
-/// A few values of a few attributes, some of which a cell may lack.
+/// Generates a few values of a few attributes, some of which a cell may lack.
 fn attributes() -> impl Strategy<Value = Attributes> {
     let racks = proptest::option::weighted(0.8, 0..4_u32);
     let isolation = prop_oneof![
@@ -444,7 +446,7 @@ fn cell() -> impl Strategy<Value = BoardCell> {
     )
 }
 
-/// Nothing, or next to nothing, so that many cells are alike; or anything.
+/// Generates zero or almost zero usage, so that many cells are equivalent, or any usage.
 fn used() -> impl Strategy<Value = Resources> {
     let hardly = (0..2_u64, 0..2_u64, 0..4_u32).prop_map(|(memory_mb, disk_mb, containers)| Resources {
         memory_mb,
@@ -487,7 +489,7 @@ fn item() -> impl Strategy<Value = Item> {
         12 => Just(BTreeSet::new()),
         1 => proptest::collection::btree_set(name, 1..5),
     ];
-    // Mostly a process has one size: then its instances share what an auction remembers.
+    // Most processes have one size, so that their instances share cached state within an auction.
     let size = prop_oneof![
         8 => Just(None),
         1 => (0..4_u64, 0..4_u64).prop_map(Some),
@@ -520,7 +522,7 @@ fn siblings() -> impl Strategy<Value = Siblings> {
 
 type Scene = (Vec<BoardCell>, Siblings, Vec<(Vec<Item>, Vec<(usize, Resources)>)>);
 
-/// Cells, instances on them, and some batches, each followed by changes of what is free.
+/// Generates cells, existing instances and some batches. Each batch is followed by changes of free resources.
 fn scene() -> impl Strategy<Value = Scene> {
     let batch = proptest::collection::vec(item(), 0..150);
     let changes = proptest::collection::vec((any::<usize>(), used()), 0..6);

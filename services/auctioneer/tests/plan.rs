@@ -1,4 +1,4 @@
-//! A plan says what a cluster would do: where things go, in which order, and what finds no room.
+//! Tests of plans: placements, their order, and work that finds no room.
 
 #![expect(clippy::unwrap_used, reason = "what a test needs is there")]
 
@@ -59,7 +59,7 @@ fn guid() -> ProcessGuid {
     ProcessGuid::new("web").unwrap()
 }
 
-/// A copy in which a process runs.
+/// Returns a copy in which a process runs.
 fn running(cells: impl IntoIterator<Item = BoardCell>, lrp: DesiredLrp) -> Copy {
     let mut copy = Copy::new(NOW, cells, []);
     desire(&mut copy, lrp);
@@ -88,7 +88,7 @@ fn ask(copy: &mut Copy, command: &Command) -> bool {
     copy.ask(&guid(), &domain, command).unwrap()
 }
 
-/// The steps, each as `TURN +PLACE cell` or `TURN -PLACE cell`.
+/// Formats the steps as `TURN +PLACE cell` or `TURN -PLACE cell`.
 fn steps(copy: &Copy) -> Vec<String> {
     let told = copy.steps().iter().map(|step| {
         let turn = step.turn;
@@ -133,7 +133,7 @@ fn what_is_new_is_spread_as_an_auction_would() {
     assert_eq!(free, [1_000 - 128, 1_000 - 64]);
 }
 
-/// A task that runs on a cell.
+/// Returns a task that runs on cell c1.
 fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
     let task_guid = TaskGuid::new(&format!("job{number}")).unwrap();
     Running {
@@ -223,7 +223,8 @@ fn a_rollout_goes_index_by_index_and_the_new_one_starts_first() {
 
 #[test]
 fn a_twin_needs_room_beside_the_old_one_and_that_is_free_afterwards() {
-    // Room for the two that run and one more: one at a time it goes, two at a time as well, one after the other.
+    // There is room for the two running instances and one more. The rollout succeeds one index at a time. It
+    // also succeeds with a parallelism of two, one index after the other.
     for parallelism in [1, 2] {
         let mut copy = running([cell(1, 300)], web(2, 100));
         assert!(ask(
@@ -233,7 +234,7 @@ fn a_twin_needs_room_beside_the_old_one_and_that_is_free_afterwards() {
         copy.walk().unwrap();
         assert!(copy.is_carried_out(&guid()), "{parallelism}: {:?} {:?}", steps(&copy), copy.left());
     }
-    // Larger ones: the last doesn't fit, and the cell says what it lacks.
+    // If the new instances are larger, the last one does not fit, and each cell reports the missing resource.
     let mut copy = running([cell(1, 300), cell(2, 50)], web(2, 100));
     assert!(ask(&mut copy, &deploy("v2", of_memory(170), Policies::default())));
     copy.walk().unwrap();
@@ -300,7 +301,8 @@ fn a_pause_to_look_is_told_and_the_rest_planned_all_the_same() {
     assert!(copy.is_carried_out(&guid()));
 }
 
-/// What is about to leave its cell is in nobody's way there: three instances on three cells are so after every update.
+/// An instance that is about to leave its cell does not count as a sibling. Three instances on three cells
+/// therefore stay spread through every update.
 #[test]
 fn an_even_spread_stays_even_through_updates() {
     for parallelism in [1, 2, 3] {
@@ -379,7 +381,7 @@ fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
     }
 }
 
-/// The row of a process of two instances, of which the first is just being replaced.
+/// Returns the row of a process with two instances, the first of which is being replaced.
 fn rolling() -> LrpRow {
     let id = |name: &str| DefinitionId::new(name).unwrap();
     LrpRow {
@@ -446,7 +448,7 @@ fn a_rollout_that_is_under_way_goes_on_where_it_is() {
     assert_eq!(steps(&copy), ["0 -0@web c1"], "what has its turn comes to its end, and nothing else has one");
 }
 
-/// A cell as a row tells it.
+/// Returns the row of a cell.
 fn cell_row(number: u32, memory_mb: u64) -> CellRow {
     let BoardCell { id, zone, stack, placement_tags, attributes, total, .. } = cell(number, memory_mb);
     let (folder, incarnation) = (FolderId(Uuid::nil()), Incarnation(Uuid::nil()));
@@ -500,7 +502,8 @@ fn what_waits_of_others_has_its_turn_in_the_same_auctions() {
         copy.walk().unwrap();
         copy.process(&guid).unwrap().clone()
     };
-    // Index 0 of both goes before index 1 of any, and what waits for longer goes before what is new.
+    // Index 0 of each process goes before index 1 of any. Among equal indices, work that has waited longer
+    // goes first.
     let fit = |memory_mb, instances| {
         let mut copy = Copy::new(NOW.next(), [cell(1, memory_mb)], []).beside([api()], []);
         desire(&mut copy, web(instances, 64));
@@ -510,7 +513,7 @@ fn what_waits_of_others_has_its_turn_in_the_same_auctions() {
     assert_eq!(fit(64, 1), (0, (2, 1)));
     assert_eq!(fit(128, 2), (1, (2, 1)));
     assert_eq!(fit(256, 2), (2, (2, 2)));
-    // What is freed is not for the one alone who freed it.
+    // Room that a process frees is available to all waiting work.
     let mut copy = running([cell(1, 128)], web(2, 64)).beside([api()], []);
     let update = DesiredLrpUpdate { instances: Some(1), ..DesiredLrpUpdate::default() };
     assert!(ask(&mut copy, &Command::Update(update)));
@@ -572,7 +575,8 @@ fn task(name: &str, memory_mb: u64, priority: u8, placement: Placement) -> Desir
     task_of(name, "shop", TaskDefinition { memory_mb, priority, placement, ..task_definition() })
 }
 
-/// What becomes of tasks: `name cell`, or `name waits|fails` with what each cell lacks.
+/// Formats the outcomes of tasks as `name cell`, or as `name waits` or `name fails` with the missing
+/// resources.
 fn fates(copy: &mut Copy) -> Vec<String> {
     let told = |(guid, fate): (TaskGuid, Fate)| match fate {
         Fate::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
@@ -585,7 +589,8 @@ fn fates(copy: &mut Copy) -> Vec<String> {
 
 #[test]
 fn tasks_are_placed_in_one_auction_beside_what_waits_and_what_is_left_waits_or_fails() {
-    // An instance of others waits for 600, and goes before what is smaller or less urgent.
+    // An instance of another process waits for 600 MB. It goes before work that is smaller or of lower
+    // priority.
     let mut small = Copy::new(NOW, [cell(1, 50)], []);
     desire(&mut small, web(1, 600));
     small.walk().unwrap();

@@ -1,4 +1,4 @@
-//! What stops for work that waits, against a plain definition: every set of victims is looked at.
+//! Property test that compares the selection of victims with an exhaustive search over all sets of victims.
 
 #![expect(clippy::unwrap_used, reason = "names and numbers that are drawn are good")]
 
@@ -21,7 +21,7 @@ fn priority(number: u8) -> Priority {
     Priority::new(number).unwrap()
 }
 
-/// Something that runs: which process or task, its priority, its memory and disk, and since when.
+/// Generated work: task or instance, process number, priority, memory, disk, and the time of its last change.
 type Drawn = (bool, u32, u8, u64, u64, u64);
 
 fn running(at: usize, number: usize, (is_task, process, urgent, memory, disk, since): Drawn) -> Running {
@@ -71,7 +71,8 @@ fn offers() -> impl Strategy<Value = Vec<Offer>> {
     })
 }
 
-/// What the words say: the fewest, then the lowest, then the least cell; of a cell the smallest, then the youngest.
+/// Selects victims by exhaustive search: the fewest, then the lowest priorities, then the least cell. On one
+/// cell, the smallest come first, then the youngest.
 fn plainly(work: &Waiting, offers: &[Offer]) -> Option<Chosen> {
     let mut found = vec![];
     for offer in offers {
@@ -115,7 +116,7 @@ proptest! {
     ) {
         let process = process.map(|number| ProcessGuid::new(&format!("p{number}")).unwrap());
         let work = Waiting { priority: priority(urgent), size: Resources::of_container(memory, disk, 0), process };
-        // Where it has room already, nobody asks.
+        // `choose` is only called if the work fits nowhere without preemption.
         prop_assume!(!offers.iter().any(|offer| offer.free.fits(work.size)));
         prop_assert_eq!(choose(&work, &offers), plainly(&work, &offers));
     }

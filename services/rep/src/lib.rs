@@ -1,8 +1,8 @@
-//! Keeps a cell's containers and the records in harmony.
+//! Keeps a cell's containers and the log's records consistent.
 //!
-//! The rep takes work that an auctioneer gives it, runs it as containers, and tells the BBS what became of them. It
-//! does so by one road: whether the executor says that a container changed, the BBS answers, or it is time to look at
-//! everything again, [`reconcile`] compares one container with one record, and the steps it names are taken.
+//! The rep accepts work from an auctioneer, runs it in containers, and reports their state to the BBS. All of
+//! this uses a single path. Whether the executor reports a change, the BBS answers, or a poll is due:
+//! [`reconcile`] compares one container with one record, and the rep performs the resulting steps.
 //!
 //! ```text
 //!  auctioneer ─ perform ─▶ reservation ─┐                      ┌─▶ report ─▶ BBS ─ answer ─┐
@@ -10,17 +10,19 @@
 //!  poll ─────── list, records ──────────┘     (table, steps)   └─▶ run, stop, delete ◀─────┘
 //! ```
 //!
-//! [`Rep`] waits for nothing, reads no clock and opens no socket: time and everything else that comes from outside is
-//! an [`Input`], everything that goes there an [`Effect`].
+//! [`Rep`] never blocks, reads no clock and opens no socket. Time and all other external data arrive as an
+//! [`Input`], and all external actions are an [`Effect`].
 //!
-//! What holds:
-//! - One report at most is under way for a container, and it is told with all its steps in one decision.
-//! - Work is claimed only once its container is prepared: a cell that can't create containers refuses it.
-//! - A container that ended is kept until the BBS has answered for it: no outcome is lost.
-//! - A container that is INITIALIZING, CREATED or RUNNING is deleted only by a decision on a record that was read for
-//!   it; the one exception is an evacuation whose time is over.
-//! - Reservations and containers together never take more than the cell has.
-//! - A container of an earlier life of its guid goes, and says nothing about the current one.
+//! Invariants:
+//! - At most one report per container is unanswered. It contains all of its steps, which the BBS records in
+//!   one decision.
+//! - Work is claimed only after its container was prepared: a cell that cannot create containers refuses the
+//!   work.
+//! - A container that ended is kept until the BBS has answered its report, so no outcome is lost.
+//! - A container that is INITIALIZING, CREATED or RUNNING is deleted only by a decision on a record that was
+//!   read for it. The exception is an evacuation that has timed out.
+//! - Reservations and containers together never use more than the cell's total resources.
+//! - A container of an earlier epoch of its guid is deleted and never reports on the current epoch.
 
 pub mod limits;
 mod machine;

@@ -1,48 +1,49 @@
-//! Every limit and wait of the rep, with its unit. What travels is bounded in [`schemas::limits`].
+//! Limits and intervals of the rep, with their units. Limits of messages are in [`schemas::limits`].
 
 use std::time::Duration;
 
-/// How often containers and records are compared, unless the settings say otherwise.
+/// Default interval between comparisons of containers and records.
 pub const POLL: Duration = Duration::from_secs(30);
-/// How often they are compared while the cell evacuates, unless the settings say otherwise.
+/// Default interval between comparisons while the cell evacuates.
 pub const EVACUATION_POLL: Duration = Duration::from_secs(10);
-/// How often the rep says that it is alive, unless the settings say otherwise.
+/// Default interval between heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long an evacuation may take, unless the settings say otherwise.
+/// Default timeout of an evacuation.
 pub const EVACUATION: Duration = Duration::from_secs(600);
-/// How often the self-test runs, unless the settings say otherwise.
+/// Default interval between self-tests.
 pub const SELF_TEST: Duration = Duration::from_secs(10 * 60);
 
-/// Shortest time between two heartbeats: changes that come faster are told together.
+/// Minimum time between two heartbeats. Changes within this time are reported together.
 pub const COALESCE: Duration = Duration::from_millis(200);
-/// How soon a failed self-test is tried again.
+/// Delay before a failed self-test is repeated.
 pub const SELF_TEST_RETRY: Duration = Duration::from_secs(30);
-/// How soon a failed self-test is tried again after a container could not be created.
+/// Delay before a failed self-test is repeated after a container could not be created.
 pub const SELF_TEST_QUICK: Duration = Duration::from_secs(1);
-/// How long an auctioneer's answer waits for containers that are being prepared. Shorter than the auctioneer waits.
+/// Maximum time for which the answer to an auctioneer waits for containers in preparation. It is shorter than
+/// the auctioneer's timeout.
 pub const PREPARATION_ANSWER: Duration = Duration::from_secs(1);
-/// Self-tests that must fail in a row before the cell calls itself unhealthy.
+/// Number of consecutive failed self-tests after which the cell reports itself unhealthy.
 pub const SELF_TEST_FAILURES: u32 = 3;
-/// How long a reservation may wait to be claimed.
+/// Maximum time that a reservation waits to be claimed.
 pub const RESERVATION: Duration = Duration::from_secs(60);
-/// How long after a deletion the executor is asked whether the container is gone.
+/// Delay after a deletion before the executor is asked whether the container is gone.
 pub const CONFIRM: Duration = Duration::from_secs(1);
-/// First and longest wait before something unanswered is asked again; it doubles in between.
+/// Minimum and maximum delay before an unanswered request is repeated. The delay doubles with each failure.
 pub const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
-/// How long an evacuation whose time is over may take to put the records straight.
+/// Maximum time to update the records after an evacuation has ended or timed out.
 pub const CLOSING: Duration = Duration::from_secs(30);
-/// Time after an election within which all cells report what they postponed.
+/// Time after an election within which all cells repeat postponed reports.
 pub const ELECTED_SPREAD: Duration = Duration::from_secs(1);
-/// Messages with reports that wait for an answer at once; further reports wait for a place.
+/// Maximum number of unanswered messages with reports. Further reports wait.
 pub const REPORTS_IN_FLIGHT: usize = 8;
-/// Questions for records that wait for an answer at once; further ones wait for a place.
+/// Maximum number of unanswered requests for records. Further requests wait.
 pub const READS_IN_FLIGHT: usize = 4;
-/// Largest message of reports, as JSON, in bytes: half of what the bus takes.
+/// Maximum size of a message of reports as JSON, in bytes: half of the message limit of the bus.
 pub const REPORTS_BYTES: usize = schemas::limits::MESSAGE_BYTES / 2;
-/// Records that name a container which isn't there: so many one poll puts straight, the others the next one.
+/// Maximum number of records without a container that one poll corrects. Later polls correct the rest.
 pub const ORPHANS: usize = 1_000;
 
-/// The wait before the attempt after `failures` failed ones.
+/// Returns the delay before the next attempt after this number of failures.
 #[must_use]
 pub fn backoff(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(8);

@@ -1,5 +1,5 @@
-//! The documents are the tests: every row of `tests/conformance/*.csv` says what the tables say, and the tables say
-//! nothing that no row says, apart from what is named here.
+//! Conformance of the tables with the documents. Every row of `tests/conformance/*.csv` matches the tables,
+//! and the tables have no other cases except the ones that these tests name.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ fn steps(actions: &str) -> Vec<Step> {
     if actions == "nothing" { vec![] } else { actions.split('+').map(step).collect() }
 }
 
-/// Every case that no row names.
+/// Returns every case without a row.
 fn unnamed<A: Copy, B: Copy>(
     csv: &'static str,
     left: &[(&'static str, A)],
@@ -165,7 +165,7 @@ fn the_one_case_that_the_evacuation_table_lacks_is_as_without_a_placement_error(
     );
 }
 
-/// The rows that the documents have, by the words of the documents.
+/// Returns the rows of the documents.
 fn told() -> Vec<Row> {
     let lrps =
         rows(LRP).into_iter().map(|[one, two, _]| Row::Lrp(named(&CONTAINERS, one), named(&LRPS, two)));
@@ -209,13 +209,14 @@ fn out_of_reach_is_what_would_need_a_container_to_go_back_or_a_task_to_run_twice
     let count = |table| out.iter().filter(|row| of(row) == table).count();
     assert_eq!([count(0), count(1), count(2)], [3, 3 * (8 + 2) + 3, 4 * (3 + 1)]);
     assert!(Row::all().filter(|row| row.verdict().surprise == Surprise::Expected).all(|row| match row {
-        // The three sentences call all of their cases the same.
+        // The three sentences give all of their cases the same degree of surprise.
         Row::Evacuation(container, ..) => container != Container::Running || row.out_of_reach().is_none(),
         Row::Lrp(..) | Row::Task(..) => row.out_of_reach().is_none(),
     }));
 }
 
-/// Diego Dev Notes, "When the container is not Running", has three sentences and no table: these are the sentences.
+/// Diego Dev Notes, "When the container is not Running", has three sentences instead of a table. This test
+/// encodes the sentences.
 #[test]
 fn containers_that_do_not_run_leave_as_the_three_sentences_say() {
     for (container, word) in CONTAINERS {
@@ -265,7 +266,7 @@ fn only_the_last_step_of_a_row_is_done_to_the_container() {
     }
 }
 
-/// The document's own words for the cases that it calls inconceivable.
+/// Exactly the cases that the document calls inconceivable are inconceivable.
 #[test]
 fn inconceivable_is_what_the_seed_calls_so() {
     let loud = |verdict: Verdict| verdict.surprise == Surprise::Inconceivable;

@@ -1,4 +1,4 @@
-//! One turn of the leader: what is ready goes through an auction, and what comes of it to reps and to the BBS.
+//! One turn of the leader: an auction of the ready work, with the results sent to reps and to the BBS.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,12 @@ use super::open::work_ref;
 use super::{Auctioneer, Effect, size};
 use crate::auction::{Item, Siblings, auction_with};
 
-/// Work for one cell, each with why it goes there.
+/// Work for one cell, each item with its explanation.
 type Batch = Vec<(Item, Option<Explanation>)>;
-/// Work for each cell.
 type Batches = BTreeMap<CellId, Batch>;
 
 impl Auctioneer {
-    /// Places what is ready. The cost follows what changed, not how much there is.
+    /// Places the ready work. The cost depends on the amount of change, not on the total amount of work.
     pub(super) fn act(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
         let again = self.wake(now);
         let mut effects = self.hand_out(now, again, true);
@@ -48,7 +47,8 @@ impl Auctioneer {
         effects
     }
 
-    /// Makes room for what no cell takes, if that may be, and says what that is. No room is made for what can't be reported yet.
+    /// Makes room for work that no cell accepts, if preemption allows it, and reports the failures. No room
+    /// is made for work that cannot be reported yet.
     fn fail_all(&mut self, now: Timestamp, mut failed: Vec<(Item, String, Explanation)>) {
         failed.retain(|(item, _, _)| !self.hold_back(now, &work_ref(&item.rank.key)));
         self.make_room(now, failed.iter().map(|(item, _, _)| item));
@@ -57,7 +57,7 @@ impl Auctioneer {
         }
     }
 
-    /// Takes what is ready for an auction, and notes whose evaluations it has from then on.
+    /// Takes ready work for an auction and leases its evaluations.
     fn take(&mut self, now: Timestamp) -> Vec<Item> {
         self.round += 1;
         let items = self.open.take(self.places_next(), self.round);
@@ -74,8 +74,9 @@ impl Auctioneer {
         items
     }
 
-    /// Makes ready whose time has come, and what waits for the room that appeared. Answers what reps took and nobody
-    /// claimed: it is given to them again. A rep that has a reservation says so, and its room is not looked for anew.
+    /// Makes work ready if its time has come or if room for it has appeared. Returns work that reps accepted
+    /// and have not claimed, to be sent to them again. A rep that still has the reservation confirms it, so
+    /// no other room is needed.
     fn wake(&mut self, now: Timestamp) -> Batches {
         self.cells.expire(now);
         self.settle(now);
@@ -99,7 +100,7 @@ impl Auctioneer {
         again
     }
 
-    /// Makes ready what waits for room on cells that take work.
+    /// Makes work ready that waits for room on the open ones of these cells.
     pub(super) fn wake_for<'a>(&mut self, cells: impl IntoIterator<Item = &'a CellId>) {
         for id in cells {
             let is_open = self.cells.is_open(id);
@@ -110,7 +111,8 @@ impl Auctioneer {
         }
     }
 
-    /// Where the processes of a batch have instances: those in the log that stay, and those on their way to a cell.
+    /// Returns the cells with instances of the processes in a batch: instances in the log that stay, and
+    /// instances handed out to a cell.
     pub(super) fn siblings<'a>(&self, items: impl IntoIterator<Item = &'a Item>) -> Siblings {
         let guids: BTreeSet<ProcessGuid> = items.into_iter().filter_map(Item::process).cloned().collect();
         let siblings = guids.into_iter().map(|guid| {
@@ -124,7 +126,7 @@ impl Auctioneer {
         siblings.filter(|(_, on)| !on.is_empty()).collect()
     }
 
-    /// Gives work to reps, for each cell in as few messages as hold it.
+    /// Sends work to reps, in as few messages per cell as possible.
     fn hand_out(&mut self, now: Timestamp, batches: Batches, again: bool) -> Vec<Effect> {
         let mut orders = size::Orders::default();
         let mut effects = vec![];

@@ -1,7 +1,7 @@
-//! What is free of each cell: what its rep said last, less what was handed out since.
+//! Free resources of each cell: those in the last heartbeat of its rep, less the work handed out since.
 //!
-//! A heartbeat says after which `Perform` it was written, so a hand-out is subtracted until a heartbeat includes it, and
-//! never twice. The next heartbeat corrects whatever is wrong here, and a rep refuses what doesn't fit.
+//! A heartbeat names the last `Perform` that it includes. Work is subtracted until a heartbeat includes it,
+//! and never twice. The next heartbeat corrects any error, and a rep refuses work that does not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,51 +15,52 @@ use super::Settings;
 use crate::auction::Item;
 use crate::board::{Board, BoardCell, Standing, at, count};
 
-/// Most heartbeats kept of cells, or of incarnations of them, that the log doesn't know yet.
+/// Maximum number of stored heartbeats of cells or incarnations that the log does not contain yet.
 pub const EARLY_HEARTBEATS: usize = 16_384;
 
-/// The cells as this auctioneer knows them.
+/// State of all cells as this auctioneer knows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     term: u64,
     rooms: BTreeMap<CellId, Room>,
-    /// Heartbeats that came before the log named the cell.
+    /// Heartbeats that arrived before the log named the cell.
     early: BTreeMap<CellId, Said>,
     board: Board,
-    /// Whether the board has to be set up anew.
+    /// `true` if the board must be rebuilt.
     stale: bool,
-    /// When a cell that says nothing more becomes silent.
+    /// Time at which the next cell becomes silent unless it sends a heartbeat.
     stale_at: Option<Timestamp>,
-    /// Cells of which more is free than before, or that take work again.
+    /// Cells that have more free resources than before or accept work again.
     roomier: BTreeSet<CellId>,
-    /// Cells on the board that were not heard.
+    /// Number of cells on the board without a current heartbeat.
     silent: usize,
-    /// When anybody was last heard.
+    /// Time of the last heartbeat of any cell.
     heard_at: Option<Timestamp>,
-    /// Until then silence may be this auctioneer's own fault.
+    /// Time until which the silence of cells may be caused by this auctioneer.
     doubt_until: Timestamp,
-    /// Until then work waits for cells that have not told their state in this term or before it.
+    /// Time until which work waits for cells that have not reported their state.
     gather_until: Timestamp,
-    /// When a hand-out is no longer subtracted, whatever became of it.
+    /// Times at which hand-outs are no longer subtracted, whatever their result.
     expiries: BTreeSet<(Timestamp, CellId, u64)>,
 }
 
-/// What is known of one cell.
+/// State of one cell.
 #[derive(Clone, Debug, Default)]
 struct Room {
     said: Option<Said>,
-    /// Whether its rep left a `Perform` unanswered since.
+    /// `true` if the rep has left a `Perform` unanswered since its last heartbeat.
     unanswered: bool,
-    /// The number of its last `Perform` in this term.
+    /// Number of the last `Perform` in this term.
     number: u64,
     handed: BTreeMap<u64, Handed>,
-    /// What the hand-outs take that no heartbeat includes.
+    /// Resources of the hand-outs that no heartbeat includes.
     taken: Resources,
-    /// Whether it refused work since: what that was to take may be free for other work, as the next heartbeat says.
+    /// `true` if the rep has refused work since its last heartbeat. The room of that work may be free for
+    /// other work, as the next heartbeat will show.
     gave_back: bool,
 }
 
-/// What a heartbeat says.
+/// Content of the last heartbeat.
 #[derive(Clone, Debug)]
 struct Said {
     incarnation: Incarnation,
@@ -71,17 +72,17 @@ struct Said {
     at: Timestamp,
 }
 
-/// Work that a rep took with it: to which cell it was given, and with which `Perform`.
+/// Work lost with a rep: the item, the cell to which it was sent, and the `Perform`.
 pub(crate) type Lost = (Item, CellId, PerformId);
 
-/// One `Perform`.
+/// A `Perform` that was sent to a rep.
 #[derive(Clone, Debug)]
 struct Handed {
-    /// The work; none: the rep refused it.
+    /// The items. `None` for items that the rep refused.
     work: Vec<Option<Item>>,
     answered: bool,
     included: bool,
-    /// Whether the rep was given all of it before.
+    /// `true` if the rep was sent all of these items before.
     again: bool,
 }
 
@@ -111,7 +112,7 @@ impl Room {
         self.said.as_ref().map_or(Resources::default(), |said| said.free.minus(self.taken))
     }
 
-    /// What it said, unless that is long ago or it didn't answer since.
+    /// Returns the last heartbeat. `None` if it is too old or the rep has left a message unanswered since.
     fn heard(&self, now: Timestamp, settings: &Settings) -> Option<&Said> {
         self.said.as_ref().filter(|said| now.since(said.at) < settings.silence && !self.unanswered)
     }
@@ -130,8 +131,9 @@ impl Room {
         if said.is_some() { Standing::Open } else { Standing::Silent }
     }
 
-    /// Takes in a heartbeat of the incarnation that the log knows; one that comes late changes nothing. Answers whether
-    /// it speaks of room that is no more than what was known, and news all the same.
+    /// Applies a heartbeat of the incarnation in the log. A late heartbeat is ignored. Returns `true` if the
+    /// rep refused work since the previous heartbeat: the reported room may then suit other work, even if it
+    /// is not larger than before.
     fn hear(&mut self, said: Said, term: u64) -> bool {
         if self.said.as_ref().is_some_and(|old| old.sequence >= said.sequence) {
             return false;
@@ -157,7 +159,8 @@ impl Room {
         self.gave_back = true;
     }
 
-    /// Forgets what the rep said and was given: it is gone, or another one.
+    /// Clears the state of a rep that disappeared or was replaced. Returns the work that was handed out to
+    /// it.
     fn forget(&mut self) -> impl Iterator<Item = (Item, u64)> + use<> {
         self.said = None;
         self.unanswered = false;
@@ -171,7 +174,7 @@ impl Room {
 }
 
 impl Cells {
-    /// Begins a term: nothing is handed out, and silence may be this auctioneer's own fault.
+    /// Starts a term. Nothing is handed out yet, and the silence of cells may be caused by this auctioneer.
     pub(crate) fn begin(&mut self, term: u64, now: Timestamp, settings: &Settings) {
         self.end();
         self.term = term;
@@ -179,7 +182,7 @@ impl Cells {
         self.gather_until = self.doubt_until;
     }
 
-    /// Ends a term: what was handed out is somebody else's.
+    /// Ends a term. The hand-outs now belong to another auctioneer.
     pub(crate) fn end(&mut self) {
         for room in self.rooms.values_mut() {
             room.number = 0;
@@ -193,27 +196,26 @@ impl Cells {
         self.stale = true;
     }
 
-    /// How many `Perform`s are kept.
+    /// Returns the number of stored `Perform` messages.
     pub(crate) fn performs(&self) -> usize {
         self.rooms.values().map(|room| room.handed.len()).sum()
     }
 
-    /// Of how many cells something is known, and of how many that the log doesn't name.
+    /// Returns the number of known cells, and the number of cells that the log does not contain.
     pub(crate) fn known(&self) -> (usize, usize) {
         (self.rooms.len(), self.early.len())
     }
 
-    /// What is free of a cell on the board.
+    /// Returns the free resources of a cell on the board.
     pub(crate) fn free_on(&self, id: &CellId) -> Option<Resources> {
         self.board.number(id).map(|number| self.board.free(number))
     }
 
-    /// The board.
     pub(crate) const fn board(&mut self) -> &mut Board {
         &mut self.board
     }
 
-    /// A rep says what it has.
+    /// Records the heartbeat of a rep.
     pub(crate) fn hear(&mut self, world: &World, heartbeat: &Heartbeat, now: Timestamp, settings: &Settings) {
         if self.heard_at.is_some_and(|at| now.since(at) >= settings.silence) {
             self.doubt_until = self.doubt_until.max(now + settings.heartbeat);
@@ -249,7 +251,7 @@ impl Cells {
         }
     }
 
-    /// The log says something of a cell. Answers the work that its rep took with it.
+    /// Applies a change of a cell's record in the log. Returns the work that is lost with its rep.
     pub(crate) fn recorded(
         &mut self,
         world: &World,
@@ -278,7 +280,8 @@ impl Cells {
         lost
     }
 
-    /// Work was given to a cell: names the `Perform`. Of work that the rep took before, what it says is free is the rest.
+    /// Records that work is sent to a cell, and returns the id of the `Perform`. Repeated work is not
+    /// subtracted, because the free resources that the rep reports already exclude it.
     pub(crate) fn hand(&mut self, id: &CellId, work: Vec<Item>, until: Timestamp, again: bool) -> PerformId {
         let room = self.rooms.entry(id.clone()).or_default();
         room.number += 1;
@@ -292,31 +295,32 @@ impl Cells {
         PerformId { term: self.term, number: room.number }
     }
 
-    /// The work of a `Perform`.
+    /// Returns the work of a `Perform`.
     pub(crate) fn work_of(&self, id: &CellId, perform: PerformId) -> impl Iterator<Item = &Item> {
         let room = self.rooms.get(id).filter(|_| perform.term == self.term);
         let handed = room.and_then(|room| room.handed.get(&perform.number));
         handed.into_iter().flat_map(|handed| &handed.work).flatten()
     }
 
-    /// Whether a heartbeat says that the rep saw this `Perform`.
+    /// Returns `true` if a heartbeat shows that the rep received this `Perform`.
     pub(crate) fn has_seen(&self, id: &CellId, perform: PerformId) -> bool {
         let said = self.rooms.get(id).and_then(|room| room.said.as_ref());
         said.is_some_and(|said| said.performed >= perform)
     }
 
-    /// Whether a rep was heard so lately that it should be there.
+    /// Returns `true` if the last heartbeat of a rep is so recent that the rep is probably running.
     pub(crate) fn is_fresh(&self, id: &CellId, now: Timestamp, settings: &Settings) -> bool {
         let said = self.rooms.get(id).and_then(|room| room.said.as_ref());
         said.is_some_and(|said| now.since(said.at) < settings.heartbeat * 3 / 2)
     }
 
-    /// Whether a cell takes work.
+    /// Returns `true` if a cell accepts work.
     pub(crate) fn is_open(&self, id: &CellId) -> bool {
         self.board.number(id).is_some_and(|number| self.board.cell(number).standing == Standing::Open)
     }
 
-    /// A rep took a `Perform`, all of it but the places named. Answers the work at those places, with the reasons.
+    /// Records that a rep accepted a `Perform`, except for the items at the given indexes. Returns these
+    /// items with the reasons.
     pub(crate) fn performed(
         &mut self,
         id: &CellId,
@@ -339,21 +343,21 @@ impl Cells {
         }
         let free = room.free();
         if let Some(number) = self.board.number(id) {
-            // What was refused had no room: this is not news of room.
+            // The refused work had no room, so this does not count as new room.
             self.board.set_free(number, free);
         }
         back
     }
 
-    /// A `Perform` was refused as a whole. Answers its work.
+    /// Records that a `Perform` was refused as a whole. Returns its work.
     pub(crate) fn refused(&mut self, id: &CellId, perform: PerformId, reason: &str) -> Vec<(Item, String)> {
         let room = self.rooms.get(id).and_then(|room| room.handed.get(&perform.number));
         let all = 0..room.map_or(0, |handed| count(handed.work.len()));
         self.performed(id, perform, all.map(|place| (place, reason.to_owned())).collect())
     }
 
-    /// A rep took nothing of a `Perform` and can't judge it now: it gets nothing until it is heard again. Answers the work,
-    /// which it certainly doesn't have.
+    /// Records that a rep accepted nothing of a `Perform` and cannot evaluate it now. The cell gets no work
+    /// until its next heartbeat. Returns the work, which the rep certainly does not have.
     pub(crate) fn not_now(
         &mut self,
         id: &CellId,
@@ -370,8 +374,8 @@ impl Cells {
         back.into_iter().map(|(item, _)| item).collect()
     }
 
-    /// A rep didn't answer: it gets nothing until it is heard again. Answers the work that it may or may not have, and
-    /// whether it was given that before.
+    /// Records that a rep did not answer. The cell gets no work until its next heartbeat. Returns the work
+    /// that the rep may or may not have, and whether the work had been sent to it before.
     pub(crate) fn unanswered(
         &mut self,
         id: &CellId,
@@ -395,7 +399,7 @@ impl Cells {
         (work, again)
     }
 
-    /// Forgets hand-outs whose time is over.
+    /// Drops hand-outs that have timed out.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         while let Some((_, id, number)) = self.expiries.first().filter(|(at, _, _)| *at <= now).cloned() {
             self.expiries.pop_first();
@@ -411,7 +415,7 @@ impl Cells {
         }
     }
 
-    /// Brings the board up to date, and answers the cells of which more is free than before.
+    /// Updates the board. Returns the cells that have more free resources than before.
     pub(crate) fn refresh(&mut self, world: &World, now: Timestamp, settings: &Settings) -> BTreeSet<CellId> {
         if self.stale || self.stale_at.is_some_and(|at| at <= now) {
             self.set_up(world, now, settings);
@@ -422,21 +426,22 @@ impl Cells {
         std::mem::take(&mut self.roomier)
     }
 
-    /// Whether the silence of a cell may be this auctioneer's own fault, or no cell had the time to appear: then nothing
-    /// is called impossible.
+    /// Returns `true` if the silence of a cell may be caused by this auctioneer, or if cells had no time to
+    /// appear. No work is reported as impossible to place then.
     pub(crate) fn is_in_doubt(&self, now: Timestamp, settings: &Settings) -> bool {
         let unheard = self.heard_at.is_some_and(|at| now.since(at) >= settings.silence);
         let early = self.board.is_empty() && now < self.doubt_until;
         early || self.silent > 0 && (unheard || now < self.doubt_until)
     }
 
-    /// Until when work waits, if it does: a new leader places nothing before every cell that the log calls present has told
-    /// its state, for it would place by less than what is there. A silent cell hinders nobody for long.
+    /// Returns the time until which work must wait. A new leader places nothing before every present cell has
+    /// reported its state, because it would underestimate the free resources. A silent cell delays placement
+    /// only until this time.
     pub(crate) fn gathers_until(&self, now: Timestamp) -> Option<Timestamp> {
         (self.silent > 0 && now < self.gather_until).then_some(self.gather_until)
     }
 
-    /// When to look again whether there is doubt.
+    /// Returns the time of the next check for doubt.
     pub(crate) fn doubt_ends(&self, now: Timestamp, settings: &Settings) -> Timestamp {
         if now < self.doubt_until { self.doubt_until } else { now + settings.heartbeat }
     }

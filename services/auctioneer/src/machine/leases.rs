@@ -1,5 +1,6 @@
-//! The evaluations that this auctioneer has: it says so to the BBS, again and again until they are answered, so that what
-//! nobody works on is given out again. And how often reps refused what is of one.
+//! Evaluations that this auctioneer works on. It reports them to the BBS repeatedly until they are settled,
+//! so that the BBS can redeliver evaluations that no auctioneer works on. This module also counts the rounds
+//! in which reps refused their work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,11 +9,11 @@ use schemas::Timestamp;
 use schemas::message::{Lease, Leased};
 use schemas::names::EvaluationId;
 
-/// The evaluations of which something is in an auction, handed out, or was refused.
+/// Evaluations with work that is in an auction, was handed out, or was refused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
     held: BTreeMap<EvaluationId, Held>,
-    /// What is to be said to the BBS, by when.
+    /// Evaluations to report to the BBS, by time.
     due: BTreeSet<(Timestamp, EvaluationId)>,
 }
 
@@ -20,32 +21,32 @@ pub(crate) struct Leases {
 struct Held {
     of: Leased,
     delivery: u32,
-    /// When that is said; none: nobody waits for an answer.
+    /// Time of the next report. `None` if the BBS does not wait for an answer.
     say_at: Option<Timestamp>,
-    /// In how many rounds reps refused something of it, since the last of it was placed.
+    /// Number of rounds with refusals since work of the evaluation was last placed.
     attempts: u8,
     /// The last of these rounds.
     refused_in: u64,
 }
 
 impl Leases {
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// When something is to be said.
+    /// Returns the time of the next report.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Forgets all: somebody else leads.
+    /// Drops all evaluations after another auctioneer has become the leader.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Something of an evaluation is in an auction. A new delivery is a new lease. `say_at`: from when that is said; none: it
-    /// waits for room, and nobody for an answer.
+    /// Records that work of an evaluation is in an auction. A new delivery starts a new lease. `say_at` is
+    /// the time of the first report. It is `None` if the work waits for room and the BBS does not wait for an
+    /// answer.
     pub(crate) fn hold(
         &mut self,
         id: EvaluationId,
@@ -62,21 +63,22 @@ impl Leases {
         self.due.extend(say_at.map(|at| (at, id)));
     }
 
-    /// An evaluation is settled.
+    /// Removes an evaluation that is settled.
     pub(crate) fn end(&mut self, id: EvaluationId) {
         if let Some(at) = self.held.remove(&id).and_then(|held| held.say_at) {
             self.due.remove(&(at, id));
         }
     }
 
-    /// Something of it was placed: its attempts count anew.
+    /// Resets the attempts of an evaluation after some of its work was placed.
     pub(crate) fn progressed(&mut self, id: EvaluationId) {
         if let Some(held) = self.held.get_mut(&id) {
             held.attempts = 0;
         }
     }
 
-    /// A rep refused something of it that was in a round. Answers whether it may try again: so often.
+    /// Records that a rep refused work of this round. Returns `true` if the number of attempts is below
+    /// `most`.
     pub(crate) fn refused(&mut self, id: EvaluationId, round: u64, most: u8) -> bool {
         let Some(held) = self.held.get_mut(&id) else { return true };
         if held.refused_in != round {
@@ -86,7 +88,7 @@ impl Leases {
         held.attempts < most
     }
 
-    /// Everything is to be said again: another BBS leads, and knows nothing of it.
+    /// Schedules a report of every evaluation, because a new BBS leader does not know them.
     pub(crate) fn say_all(&mut self, now: Timestamp) {
         self.due.clear();
         for (id, held) in self.held.iter_mut().filter(|(_, held)| held.say_at.is_some()) {
@@ -95,7 +97,7 @@ impl Leases {
         }
     }
 
-    /// What is to be said now; each is said again after `every`.
+    /// Returns the reports that are due. Each is repeated after `every`.
     pub(crate) fn take_due(&mut self, now: Timestamp, every: Duration) -> Vec<Lease> {
         let mut leases = vec![];
         while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {

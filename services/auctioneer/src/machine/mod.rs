@@ -1,11 +1,11 @@
-//! The machine around the auction: it folds the log, finds the work there, and gives it to reps.
+//! State machine of the auctioneer. It folds the log, collects open work, and sends it to reps.
 //!
 //! ```text
-//! log ──▶ World ──▶ open work ──▶ auction ──┬─▶ Perform ──▶ reps, which claim: the log says so
+//! log ──▶ World ──▶ open work ──▶ auction ──┬─▶ Perform ──▶ reps, which claim the work in the log
 //! heartbeats ─────▶ cells ─────────▲        └─▶ Outcomes ──▶ BBS, which records why not
 //! ```
-//! A piece of work is *ready*, *handed out* until its record changes, or *blocked* until capacity appears. Only who leads
-//! by the log places anything.
+//! A piece of work is *ready*, *handed out* until its record changes, or *blocked* until capacity appears.
+//! Only the auctioneer that leads according to the log places work.
 
 mod act;
 mod cells;
@@ -40,37 +40,39 @@ use self::open::{Open, known_error};
 use self::outgoing::{Failed, Outgoing};
 use crate::auction::Item;
 
-/// The times and numbers of an auctioneer.
+/// Timing and limits of an auctioneer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Between two heartbeats of a rep. So long a new leader waits for every cell's state before it places anything, and
-    /// calls nothing impossible.
+    /// Interval between two heartbeats of a rep. A new leader waits this long for the state of every cell
+    /// before it places work or reports that work cannot be placed.
     pub heartbeat: Duration,
-    /// A cell that was not heard for this long gets no work.
+    /// Time without a heartbeat after which a cell gets no work.
     pub silence: Duration,
-    /// Work that was handed out and not claimed after this long is given to the same rep again if that took it and was
-    /// heard lately, and is placed anew if not.
+    /// Time after which work that was handed out and not claimed is handled again. It is sent to the same rep
+    /// if that rep accepted it and sent a recent heartbeat. Otherwise it is placed again.
     pub hand_out: Duration,
-    /// A rep that took work gets it again so often; then the work is placed anew, elsewhere if it can be.
+    /// Maximum number of times that accepted work is sent to the same rep again. After that it is placed
+    /// again, on another cell if possible.
     pub asks: u8,
-    /// Blocked work is tried again after this long, whatever happens.
+    /// Maximum time between two attempts to place blocked work.
     pub retry: Duration,
-    /// So long work waits for room that is being made for it, before other room is looked for.
+    /// Time that work waits for room that is being made for it before other room is considered.
     pub patience: Duration,
-    /// Work that is blocked because reps refused it too often is tried again after this long.
+    /// Retry delay of work that is blocked because reps refused it too often.
     pub retry_refused: Duration,
-    /// The BBS is told again after this long which evaluations this auctioneer has.
+    /// Interval at which the BBS is notified of the evaluations that this auctioneer works on.
     pub lease: Duration,
-    /// An outcome that the BBS didn't accept is reported again after this long.
+    /// Delay before an outcome that the BBS did not accept is reported again.
     pub send_again: Duration,
-    /// An evaluation of a process of which reps refused something in so many rounds, none of it being placed, is given up.
+    /// Maximum number of rounds with refusals by reps and without a placement before an evaluation of a
+    /// process is given up.
     pub attempts: u8,
-    /// The same of a task.
+    /// Maximum number of rounds with refusals by reps before an evaluation of a task is given up.
     pub attempts_of_task: u8,
-    /// Most work in one auction; the rest is in the next.
+    /// Maximum number of items in one auction. The rest is placed in later auctions.
     pub batch: usize,
-    /// Most work that cells were given and of which the log shows nothing yet. More waits for its turn: what is handed out
-    /// faster than the BBS can record it would be taken for lost, and handed out again.
+    /// Maximum amount of work that was handed out and has not changed in the log. Further work waits. If work
+    /// were handed out faster than the BBS can record it, it would be considered lost and handed out again.
     pub outstanding: usize,
 }
 
@@ -94,139 +96,125 @@ impl Default for Settings {
     }
 }
 
-/// What happens to an auctioneer.
+/// Input of the state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The follower delivered an entry.
-    Recorded {
-        /// Where it stands.
-        position: Position,
-        /// The entry.
-        entry: Arc<Entry>,
-    },
-    /// The follower has reached the journal's end for the first time.
+    /// The follower delivered a log entry.
+    Recorded { position: Position, entry: Arc<Entry> },
+    /// The follower reached the end of the journal for the first time.
     CaughtUp,
-    /// A rep says what it has.
+    /// A rep reported its state.
     Heartbeat(Heartbeat),
-    /// What became of a [`Perform`].
+    /// Result of a [`Perform`].
     Performed {
-        /// The cell.
         cell: CellId,
-        /// Which.
         id: PerformId,
-        /// The rep's answer; none: it didn't answer in time.
+        /// Answer of the rep. `None` if the rep did not answer in time.
         answer: Option<Result<Performed, Refusal>>,
     },
-    /// What became of [`Effect::Outcomes`].
+    /// Result of [`Effect::Outcomes`].
     OutcomesAnswered {
-        /// Which.
         id: u64,
-        /// The BBS's answer; none: it didn't answer in time.
+        /// Answer of the BBS. `None` if the BBS did not answer in time.
         answer: Option<Result<Done, Refusal>>,
     },
-    /// What became of [`Effect::Lead`]; none: no answer in time.
+    /// Result of [`Effect::Lead`]. `None` if the BBS did not answer in time.
     LeadAnswered(Option<Result<Done, Refusal>>),
-    /// Another auctioneer beats.
+    /// Another auctioneer sent a leader heartbeat.
     Beat(Beat),
-    /// Nothing else waits: act on what is known.
+    /// No other input is queued. The auctioneer acts on its current state.
     Turn,
-    /// The alarm went off: act on what is due.
+    /// The alarm fired. The auctioneer handles everything that is due.
     Tick,
 }
 
-/// What an auctioneer wants done. Each message but the beat brings back one answer, or none in time.
+/// Output of the state machine. Each message except a heartbeat gets one answer, or none in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Give work to a rep. Another one for the same cell may follow before this one is answered.
-    Perform {
-        /// The cell.
-        cell: CellId,
-        /// The work.
-        perform: Perform,
-    },
-    /// Report to the BBS what could not be placed.
+    /// Send work to a rep. Another message for the same cell may follow before this one is answered.
+    Perform { cell: CellId, perform: Perform },
+    /// Report to the BBS the work that could not be placed.
     Outcomes {
-        /// Names the message in its answer.
+        /// Identifies the message in its answer.
         id: u64,
-        /// What could not be placed.
         outcomes: Outcomes,
     },
-    /// Ask the BBS for the lead.
+    /// Ask the BBS to be elected leader.
     Lead(Lead),
-    /// Say that this auctioneer leads and lives.
+    /// Send a leader heartbeat.
     Beat(Beat),
 }
 
-/// How much an auctioneer has on its counts.
+/// Current amounts of work and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Open work.
+    /// Open work in total.
     pub open: usize,
-    /// Of it, what the next auction places.
+    /// Open work for the next auction.
     pub ready: usize,
-    /// Of it, what a rep was given.
+    /// Open work that was sent to a rep.
     pub handed_out: usize,
-    /// Of it, what no cell takes.
+    /// Open work that no cell accepts.
     pub blocked: usize,
-    /// `Perform`s that a heartbeat or an answer is still to come for.
+    /// `Perform` messages that still wait for a heartbeat or an answer.
     pub performs: usize,
-    /// Messages to the BBS without an answer.
+    /// Unanswered messages to the BBS.
     pub outgoing: usize,
 }
 
-/// What an auctioneer has done since it began.
+/// Cumulative figures since the start of the auctioneer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deeds {
-    /// Auctions of some work.
+    /// Auctions with at least one item.
     pub auctions: u64,
-    /// Instances and tasks that they were about.
+    /// Items in these auctions.
     pub work: u64,
-    /// Of these, what got a cell.
+    /// Items that got a cell.
     pub placed: u64,
-    /// What no cell takes.
+    /// Items that no cell accepted.
     pub unplaced: u64,
-    /// What a rep did not take.
+    /// Items that a rep refused.
     pub refused: u64,
-    /// What a rep was given that didn't answer.
+    /// Items sent to a rep that did not answer.
     pub unanswered: u64,
 }
 
-/// An auctioneer.
+/// State machine of an auctioneer.
 #[derive(Clone, Debug)]
 pub struct Auctioneer {
     id: ServiceId,
     settings: Settings,
     world: World,
     caught_up: bool,
-    /// The term in which this auctioneer acts.
+    /// Term in which this auctioneer places work.
     acting: Option<u64>,
     election: Election,
     cells: Cells,
     open: Open,
     leases: Leases,
-    /// Counts its auctions.
+    /// Number of the last auction.
     round: u64,
-    /// Whether preemption was on when that was last looked at.
+    /// Preemption setting at the last check.
     preempts: bool,
-    /// Until then a new leader stops nothing; none: that is over.
+    /// Time until which a new leader preempts nothing. `None` after that time.
     settles_until: Option<Timestamp>,
-    /// The cells on which room was kept in the last turn, each with what for.
+    /// Work and cell of each reservation in the last turn.
     kept: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
     deeds: Deeds,
     clock: Steady,
-    /// The time of the last step: what waits is measured by it.
+    /// Time of the last step, from which waiting times are measured.
     now: Timestamp,
 }
 
 impl Auctioneer {
-    /// An auctioneer that knows nothing yet.
+    /// Creates an auctioneer without any state.
     #[must_use]
     pub fn new(id: ServiceId, settings: Settings) -> Self {
         Self::with_world(id, settings, World::new())
     }
 
-    /// An auctioneer that starts from a snapshot of the World.
+    /// Creates an auctioneer from a World snapshot.
     #[must_use]
     pub fn with_world(id: ServiceId, settings: Settings, world: World) -> Self {
         Self {
@@ -250,37 +238,38 @@ impl Auctioneer {
         }
     }
 
-    /// The same, that has listened to the beats of leaders before it knew the log: what it waits for them counts from there.
+    /// Uses an election that has received leader heartbeats since before the log was known. Its timeout
+    /// counts from then.
     #[must_use]
     pub fn having_listened(self, election: Election) -> Self {
         Self { election, ..self }
     }
 
-    /// What is true as far as this auctioneer knows.
+    /// Returns the state folded from the log so far.
     #[must_use]
     pub const fn world(&self) -> &World {
         &self.world
     }
 
-    /// Its id.
+    /// Returns the id of this auctioneer.
     #[must_use]
     pub const fn id(&self) -> &ServiceId {
         &self.id
     }
 
-    /// Whether it leads: the log says so, and all of the log is known.
+    /// Returns `true` if this auctioneer leads: the log names it, and it has read the whole log.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.term().is_some()
     }
 
-    /// Where it stands, for whoever says that it is there.
+    /// Returns the position, term and role that this instance reports.
     #[must_use]
     pub fn standing(&self) -> Standing {
         Standing { position: self.world.position(), term: self.election.term(), leads: self.leads() }
     }
 
-    /// When it wants a [`Input::Tick`].
+    /// Returns the time of the next [`Input::Tick`].
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         let waits = self.cells.gathers_until(self.now).filter(|_| !self.outgoing.is_due());
@@ -292,8 +281,8 @@ impl Auctioneer {
         due.map(|due| self.clock.shown_at(due))
     }
 
-    /// How much the next auction places. Where there is little room below [`Settings::outstanding`] it waits for more of it:
-    /// an auction looks at all instances of its processes, however little it places.
+    /// Returns the number of items in the next auction. If little of [`Settings::outstanding`] is left, the
+    /// auction waits for more: it visits all instances of its processes, however few items it places.
     fn places_next(&self) -> usize {
         let Settings { batch, outstanding, .. } = self.settings;
         let ready = self.open.ready().min(batch);
@@ -301,7 +290,7 @@ impl Auctioneer {
         if room < ready.min(outstanding / 2) { 0 } else { ready.min(room) }
     }
 
-    /// How much it has on its counts.
+    /// Returns the current amounts of work and messages.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (open, blocked) = self.open.counts();
@@ -315,19 +304,19 @@ impl Auctioneer {
         }
     }
 
-    /// What it has done since it began.
+    /// Returns the cumulative figures since the start.
     #[must_use]
     pub const fn deeds(&self) -> Deeds {
         self.deeds
     }
 
-    /// Whether it has read the journal to its end once.
+    /// Returns `true` if the journal has been read to its end once.
     #[must_use]
     pub const fn is_caught_up(&self) -> bool {
         self.caught_up
     }
 
-    /// How much it remembers, by name: at rest each is bounded by what the log holds.
+    /// Returns the sizes of internal collections by name. At rest each is bounded by the content of the log.
     #[must_use]
     pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
         let ((rooms, early), (timers, withheld, awaiting)) = (self.cells.known(), self.open.noted());
@@ -342,13 +331,14 @@ impl Auctioneer {
         ])
     }
 
-    /// What it believes to be free of a cell that is present: what its rep said, less what it was given since.
+    /// Returns the assumed free resources of a present cell: those that its rep reported, less the work
+    /// handed out since.
     #[must_use]
     pub fn free_on(&self, cell: &CellId) -> Option<Resources> {
         self.cells.free_on(cell)
     }
 
-    /// Takes one step.
+    /// Processes one input.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
         let now = self.clock.at(now);
         self.now = now;
@@ -363,12 +353,12 @@ impl Auctioneer {
         effects
     }
 
-    /// Whether the log is known and a cluster founded in it: before that there is nothing to lead.
+    /// Returns `true` if the log has been read and contains a cluster. Before that there is nothing to lead.
     fn follows_a_cluster(&self) -> bool {
         self.caught_up && self.world.cluster().is_some()
     }
 
-    /// What the election asks for.
+    /// Performs the action that the election requires.
     fn lead(&mut self, now: Timestamp) -> Option<Effect> {
         if !self.follows_a_cluster() {
             self.election.look(now);
@@ -387,14 +377,14 @@ impl Auctioneer {
         Beat { id, term, position, steps_down }
     }
 
-    /// Returns the last beat of a leader that stops, by which a standby takes over at once. `None` if this auctioneer doesn't
-    /// lead.
+    /// Returns the last heartbeat of a leader that stops, which lets a standby take over at once. `None` if
+    /// this auctioneer does not lead.
     #[must_use]
     pub fn last_beat(&self) -> Option<Beat> {
         self.leads().then(|| self.beat(true))
     }
 
-    /// The term in which this auctioneer leads.
+    /// Returns the term in which this auctioneer leads.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         let leader = leader(&self.world).filter(|leader| self.caught_up && leader.id == self.id);
@@ -416,7 +406,7 @@ impl Auctioneer {
                 }
             }
             Input::LeadAnswered(answer) => match answer {
-                // The log will say it.
+                // The log will name the new leader.
                 Some(Ok(_)) => {}
                 Some(Err(refusal)) if refusal.code != Code::Unavailable => self.election.lost(now),
                 Some(Err(_)) => self.election.refused(now),
@@ -427,7 +417,7 @@ impl Auctioneer {
         }
     }
 
-    /// Begins or ends to act, as the log says who leads.
+    /// Starts or stops placing work when the log names a new leader.
     fn begin_or_end(&mut self, now: Timestamp) {
         let term = self.term();
         if term == self.acting {
@@ -458,7 +448,7 @@ impl Auctioneer {
                     let lost = self.cells.recorded(&self.world, id, now, &self.settings);
                     self.place_anew(&lost);
                 }
-                // Perhaps another BBS leads, which knows of no lease.
+                // A new BBS leader may not know the leases.
                 Change::Cluster => {
                     self.leases.say_all(now);
                     self.follow_preemption();
@@ -475,7 +465,7 @@ impl Auctioneer {
         }
     }
 
-    /// Takes over what a decision makes of open work: only what it speaks of is looked at.
+    /// Updates open work from a decision. Only work that the decision concerns is inspected.
     fn follow(&mut self, decision: &Decision) {
         self.follow_eviction(decision);
         match &decision.aggregate {
@@ -537,14 +527,14 @@ impl Auctioneer {
         }
     }
 
-    /// What is settled needs no lease any more.
+    /// Ends the lease of an evaluation that is settled.
     fn follow_evaluation(&mut self, event: &evaluation::Event, decision: DecisionId) {
         if event.ends() {
             self.leases.end(event.evaluation(decision));
         }
     }
 
-    /// What is of another evaluation, or delivered again, is looked at anew.
+    /// Updates the work of a process whose evaluation is new, was delivered again, or was retried.
     fn follow_evaluation_of(&mut self, guid: &ProcessGuid, event: &evaluation::Event) {
         match event {
             evaluation::Event::Created { .. }
@@ -574,9 +564,10 @@ impl Auctioneer {
                 self.note_taken(cell, id);
                 self.cells.performed(cell, id, performed.refused)
             }
-            // A rep that knows a higher term: the log will say so. Meanwhile nothing is to be gained elsewhere.
+            // The rep knows a higher term, which the log will name. Until then it is useless to place the
+            // work elsewhere.
             Some(Err(refusal)) if refusal.code == Code::StaleTerm => vec![],
-            // Nothing was judged: that counts as no round, and says nothing of room.
+            // The rep evaluated nothing. This does not count as a round and does not show a lack of room.
             Some(Err(refusal)) if refusal.code.class() == Class::NotNow => {
                 let back = self.cells.not_now(cell, id, now, &self.settings);
                 let back: Vec<Lost> = back.into_iter().map(|item| (item, cell.clone(), id)).collect();
@@ -592,7 +583,7 @@ impl Auctioneer {
         }
     }
 
-    /// A rep took the work; what of it it refused comes back at once.
+    /// Marks the work of a `Perform` as accepted. The caller then takes back the items that the rep refused.
     fn note_taken(&mut self, cell: &CellId, id: PerformId) {
         let handed = self.cells.work_of(cell, id).filter_map(|item| self.open.handed(item, (cell, id)));
         for work in handed.collect::<Vec<_>>() {
@@ -600,8 +591,9 @@ impl Auctioneer {
         }
     }
 
-    /// A rep that didn't answer may have the work: it waits for its time-out, and then goes elsewhere if it can. If the
-    /// rep was asked before, that was its time.
+    /// Handles a `Perform` without an answer. The rep may have the work, so the work waits for its timeout
+    /// and then prefers another cell. If this was a repetition that the rep has not seen, the work is ready
+    /// immediately.
     fn unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
         let (items, again) = self.cells.unanswered(cell, id, now, &self.settings);
         self.deeds.unanswered += items.len() as u64;
@@ -614,8 +606,9 @@ impl Auctioneer {
         }
     }
 
-    /// Work that a rep refused is in the next auction, and another cell is better; after some rounds its evaluation is given
-    /// up. Where only that cell may take it, it waits for room there.
+    /// Handles work that a rep refused. The work takes part in the next auction, which prefers other cells.
+    /// After the maximum number of rounds its evaluation is given up. Work that only this cell may run waits
+    /// for room there.
     fn carry_over(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
         let Some(work) = self.open.handed(item, by) else { return };
         self.open.avoid(&work, by.0);
@@ -632,7 +625,7 @@ impl Auctioneer {
         self.fail(now, &work, (reason, None), !again);
     }
 
-    /// Work whose rep is gone, or another one, is placed anew at once.
+    /// Makes work ready whose rep has disappeared or was replaced.
     fn place_anew(&mut self, lost: &[Lost]) {
         for (item, cell, id) in lost {
             if let Some(work) = self.open.handed(item, (cell, *id)) {
@@ -641,7 +634,8 @@ impl Auctioneer {
         }
     }
 
-    /// No cell takes the work. Says so, unless that was said, or silence may be this auctioneer's own fault.
+    /// Blocks work that no cell accepts and reports the error, unless the log already shows it. If the
+    /// silence of cells may be caused by this auctioneer, the work is withheld and nothing is reported.
     fn fail(
         &mut self,
         now: Timestamp,
@@ -663,15 +657,15 @@ impl Auctioneer {
         if known_error(&self.world, work) == Some(&error) {
             return;
         }
-        // What the log doesn't show after a while did not get there, whatever was answered.
+        // An outcome that the log does not show after a while was lost, even if the BBS acknowledged it.
         let Some(evaluation) = attempt.evaluation else { return };
         if let Some(item) = self.open.report(work, &error, now, self.settings.retry) {
             self.outgoing.add(Failed { item, evaluation, used_up, error, explanation });
         }
     }
 
-    /// Blocks work of which nothing may be reported yet, because the BBS did not accept its last outcome. Answers whether it is
-    /// such work.
+    /// Blocks work that must not be reported yet because the BBS did not accept its last outcome. Returns
+    /// `true` for such work.
     fn hold_back(&mut self, now: Timestamp, work: &WorkRef) -> bool {
         let until = self.open.quiet_until(work);
         if now < until {
@@ -680,7 +674,7 @@ impl Auctioneer {
         now < until
     }
 
-    /// The BBS didn't accept outcomes: tries again soon, and reports what is true then.
+    /// Schedules a retry of outcomes that the BBS did not accept. The retry reports the state at that time.
     fn send_again(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
         for work in reported {
             self.open.doubt_awaits(&work);
@@ -689,7 +683,7 @@ impl Auctioneer {
     }
 }
 
-/// Who leads, as the log says.
+/// Returns the leader that the log names.
 fn leader(world: &World) -> Option<&Leader> {
     world.cluster()?.leader(Role::Auctioneer)
 }

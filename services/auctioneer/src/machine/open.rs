@@ -1,7 +1,7 @@
-//! The open work: what the log says is to be placed, and how far this auctioneer is with it.
+//! Open work: the work that the log requires to be placed, and its progress.
 //!
-//! Derived: every piece stands for an UNCLAIMED index or a PENDING task of the World, comes with the record and goes
-//! with it. So it is bounded by the World, and there is no second queue to lose.
+//! The state is derived. Each piece stands for an UNCLAIMED index or a PENDING task of the World and
+//! disappears with that record. Its size is therefore bounded by the World, and no second queue can be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,53 +21,53 @@ use schemas::{ActualLrpKey, Timestamp};
 use crate::auction::Item;
 use crate::board::BoardCell;
 
-/// One piece of open work.
+/// Piece of open work.
 #[derive(Clone, Debug)]
 struct Piece {
     item: Item,
     domain: Domain,
     stage: Stage,
     attempt: Attempt,
-    /// The last auction that it was in.
+    /// The last auction that contained the piece.
     round: u64,
-    /// How often the rep that took it was asked again.
+    /// Number of times that the piece was sent again to the rep that accepted it.
     asked_again: u8,
-    /// The placement error that the BBS last got, and when.
+    /// Placement error last reported to the BBS, with the time of the report.
     reported: Option<(Timestamp, String)>,
-    /// The BBS did not accept its outcome: nothing is reported of it before this time.
+    /// Time before which nothing is reported, because the BBS did not accept the last outcome.
     quiet_until: Timestamp,
-    /// Where room is made for it, and until when it waits for that.
+    /// Cell on which room is being made for the piece, and the time until which the piece waits for it.
     awaits: Option<(CellId, Timestamp)>,
-    /// Whether the BBS makes it.
+    /// Status of the eviction that makes this room.
     asked: Asked,
-    /// The cell for whose room it was made ready; none: for none.
+    /// Cell whose free room made the piece ready. `None` if the piece is ready for another reason.
     woken_for: Option<CellId>,
 }
 
-/// What is known of what the BBS was asked to stop for a piece of work.
+/// Status of the eviction that was requested from the BBS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Asked {
-    /// It was asked, or something stopped there already.
+    /// The request was sent, or work stops there anyway.
     #[default]
     Sent,
-    /// It didn't answer, or refused.
+    /// The BBS did not answer, or refused.
     Unanswered,
-    /// The log says that something stops for the work.
+    /// The log shows that work stops for this piece.
     Recorded,
 }
 
-/// The evaluation that stands for a piece of work.
+/// Evaluation that stands for a piece of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// Which; none: none does, which convergence sees to.
+    /// `None` until convergence creates an evaluation.
     pub(crate) evaluation: Option<EvaluationId>,
-    /// The how manieth delivery it is.
+    /// Number of the delivery.
     pub(crate) delivery: u32,
-    /// It is scheduled no sooner than then.
+    /// Earliest time at which the work may be placed.
     until: Option<Timestamp>,
-    /// Whether it is to be placed: then the BBS waits for an answer.
+    /// `true` if the work is to be placed and the BBS waits for an answer.
     pub(crate) is_pending: bool,
-    /// Whether it waits because reps refused it too often.
+    /// `true` if the evaluation waits because reps refused its work too often.
     pub(crate) after_refusals: bool,
 }
 
@@ -82,59 +82,60 @@ impl Attempt {
         })
     }
 
-    /// Whether this is to be scheduled anew, or no sooner than another time.
+    /// Returns `true` if the work must be scheduled again, or for another time.
     fn is_news(&self, before: &Self) -> bool {
         let again = self.evaluation == before.evaluation && self.delivery != before.delivery;
         again || self.until != before.until
     }
 }
 
-/// How far an auctioneer is with a piece of work.
+/// Stage of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its evaluation waits until then.
+    /// The evaluation waits until this time.
     Waiting { until: Timestamp },
-    /// To be placed in the next auction.
+    /// The next auction places the piece.
     Ready,
-    /// In the auction that is under way.
+    /// The current auction contains the piece.
     Auctioned,
-    /// Given to a cell, which said that it took it or said nothing yet. If nothing more is heard until then, the cell
-    /// is asked again, or the work is ready again.
+    /// The piece was sent to a cell. If its record does not change until `until`, it is sent again or becomes
+    /// ready.
     HandedOut { cell: CellId, id: PerformId, until: Timestamp, taken: bool },
-    /// No cell takes it; it is tried again then, or when capacity appears.
+    /// No cell accepts the piece. It is tried again at this time, or when capacity appears.
     Blocked { again: Timestamp },
 }
 
-/// Work that the same cells take.
+/// Properties that decide which cells accept work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
     constraint: Constraint,
     size: Resources,
-    /// The only cell that may take it; none: any.
+    /// The only cell that may run the work. `None` allows every cell.
     only: Option<CellId>,
-    /// Whose it is, if a cell takes it or not by how many of that are where.
+    /// Process of the work, if its constraints count the instances of the process.
     of: Option<ProcessGuid>,
 }
 
-/// All open work.
+/// Index of all open work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Open {
     pieces: BTreeMap<WorkRef, Piece>,
     ready: BTreeSet<Rank>,
-    /// How many pieces are handed out.
+    /// Number of pieces that are handed out.
     handed_out: usize,
     blocked: BTreeMap<Shape, BTreeSet<Rank>>,
-    /// When what is handed out or blocked is ready again.
+    /// Times at which pieces that are handed out, blocked or waiting become ready.
     timers: BTreeSet<(Timestamp, WorkRef)>,
-    /// What is blocked because nothing was called impossible in doubt.
+    /// Pieces that are blocked without a report because the state of the cells was in doubt.
     withheld: BTreeSet<WorkRef>,
-    /// What waits for room that is being made for it.
+    /// Pieces that wait for room that is being made for them.
     awaiting: BTreeSet<WorkRef>,
-    /// The cells with room for which something was made ready that is not any more, or not as urgent: without an auction.
+    /// Cells whose free room made a piece ready that, before any auction, was removed, left the queue or
+    /// changed its rank.
     unused: BTreeSet<CellId>,
 }
 
-/// The name of work in the World.
+/// Returns the reference of work in the World.
 pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
     match key {
         WorkKey::Lrp { key, .. } => WorkRef::Lrp(key.clone()),
@@ -142,7 +143,7 @@ pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
     }
 }
 
-/// The work at this place of the World, if there is some.
+/// Returns the work at a place of the World, if there is any.
 fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
     match work {
         WorkRef::Lrp(key) => {
@@ -159,7 +160,7 @@ fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
     }
 }
 
-/// The placement error that the log shows.
+/// Returns the placement error in the log.
 pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a str> {
     match work {
         WorkRef::Lrp(key) => match &world.process(&key.process_guid)?.actual(&key.place)?.state {
@@ -176,7 +177,7 @@ pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a st
 }
 
 impl Open {
-    /// All work of a World.
+    /// Collects all open work of a World.
     pub(crate) fn of(world: &World) -> Self {
         let mut open = Self::default();
         for work in world.work() {
@@ -185,37 +186,37 @@ impl Open {
         open
     }
 
-    /// How many pieces there are, and how many of them are blocked.
+    /// Returns the number of pieces, and the number of blocked pieces.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.pieces.len(), self.blocked.values().map(BTreeSet::len).sum())
     }
 
-    /// How many timers there are, and how much is withheld, or waits for room that is being made.
+    /// Returns the number of timers, of withheld pieces, and of pieces that wait for room.
     pub(crate) fn noted(&self) -> (usize, usize, usize) {
         (self.timers.len(), self.withheld.len(), self.awaiting.len())
     }
 
-    /// How many pieces wait for the next auction.
+    /// Returns the number of pieces for the next auction.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// How many pieces cells were given and have not claimed.
+    /// Returns the number of pieces that were sent to cells and not claimed.
     pub(crate) const fn handed_out(&self) -> usize {
         self.handed_out
     }
 
-    /// When something is ready again.
+    /// Returns the time at which the next piece becomes ready.
     pub(crate) fn next_timer(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// The domain of a piece.
+    /// Returns the domain of a piece.
     pub(crate) fn domain(&self, work: &WorkRef) -> Option<&Domain> {
         self.pieces.get(work).map(|piece| &piece.domain)
     }
 
-    /// The piece that this hand-out is about, if it still waits for it.
+    /// Returns the piece of this hand-out. `None` if the piece no longer waits for it.
     pub(crate) fn handed(&self, item: &Item, (to, perform): (&CellId, PerformId)) -> Option<WorkRef> {
         let work = work_ref(&item.rank.key);
         let piece = self.pieces.get(&work).filter(|piece| piece.item.rank.is_same_attempt(&item.rank))?;
@@ -229,7 +230,7 @@ impl Open {
         }
     }
 
-    /// The cells that pieces of a process were given to, one for each piece.
+    /// Returns the cells to which pieces of a process are handed out, one per piece.
     pub(crate) fn handed_out_of<'a>(&'a self, guid: &'a ProcessGuid) -> impl Iterator<Item = &'a CellId> {
         self.of_process(guid).filter_map(|(_, piece)| match &piece.stage {
             Stage::HandedOut { cell, .. } => Some(cell),
@@ -237,8 +238,9 @@ impl Open {
         })
     }
 
-    /// Takes over what the World says of one piece. The same attempt stays where it is, unless its evaluation is delivered
-    /// again, or later, and no cell has it. Answers the evaluation of one that is gone, or another one.
+    /// Updates one piece from the World. A piece of the same attempt keeps its stage, unless its evaluation
+    /// was delivered again or postponed and no cell has the piece. Returns the evaluation of a piece that was
+    /// removed or replaced.
     pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) -> Option<EvaluationId> {
         let found = look(world, work);
         let known = self.pieces.get_mut(work);
@@ -249,7 +251,7 @@ impl Open {
             let is_news = attempt.is_news(&piece.attempt);
             piece.attempt = *attempt;
             self.rank_anew(work, &item.rank);
-            // What a cell was given is on its way there all the same: its own timer tells when that took too long.
+            // Work that was handed out is still on its way. Its own timer detects a delay.
             if is_news && !self.is_handed_out(work) {
                 self.begin(work);
             }
@@ -277,7 +279,7 @@ impl Open {
         before
     }
 
-    /// Somebody may have changed the priority of a piece: it waits where it did, at another place in the order.
+    /// Updates the rank of a piece whose priority changed. The piece keeps its stage.
     fn rank_anew(&mut self, work: &WorkRef, rank: &Rank) {
         let Some(piece) = self.pieces.get_mut(work).filter(|piece| piece.item.rank != *rank) else { return };
         let before = std::mem::replace(&mut piece.item.rank, rank.clone());
@@ -295,7 +297,7 @@ impl Open {
         }
     }
 
-    /// A piece is in the next auction, or in the first after its evaluation's wait.
+    /// Makes a piece ready, or schedules it for the end of its evaluation's wait.
     fn begin(&mut self, work: &WorkRef) {
         let until = self.pieces.get(work).and_then(|piece| piece.attempt.until);
         let Some(until) = until else { return self.make_ready(work) };
@@ -306,7 +308,7 @@ impl Open {
         }
     }
 
-    /// Somebody wants what is of an evaluation tried again now.
+    /// Makes the blocked work of an evaluation ready, as a client requested.
     pub(crate) fn retry(&mut self, world: &World, guid: &ProcessGuid, evaluation: EvaluationId) {
         self.refresh_process(world, guid);
         let meant = |piece: &Piece| piece.attempt.evaluation == Some(evaluation);
@@ -319,12 +321,12 @@ impl Open {
         );
     }
 
-    /// The evaluation that stands for a piece.
+    /// Returns the evaluation that stands for a piece.
     pub(crate) fn attempt(&self, work: &WorkRef) -> Attempt {
         self.pieces.get(work).map(|piece| piece.attempt).unwrap_or_default()
     }
 
-    /// Takes over what the World says of every piece of a process.
+    /// Updates every piece of a process from the World.
     pub(crate) fn refresh_process(&mut self, world: &World, guid: &ProcessGuid) {
         let known: Vec<WorkRef> = self.of_process(guid).map(|(work, _)| work.clone()).collect();
         for work in known {
@@ -332,7 +334,7 @@ impl Open {
         }
     }
 
-    /// The pieces of a process.
+    /// Returns the pieces of a process.
     fn of_process<'a>(&'a self, guid: &'a ProcessGuid) -> impl Iterator<Item = (&'a WorkRef, &'a Piece)> {
         let of_process = |work: &WorkRef| match work {
             WorkRef::Lrp(key) => key.process_guid == *guid,
@@ -342,7 +344,7 @@ impl Open {
         self.pieces.range(first..).take_while(move |(work, _)| of_process(work))
     }
 
-    /// Takes what is ready for this auction, at most this much: what has its turn first.
+    /// Takes at most `most` ready pieces for this auction, in rank order.
     pub(crate) fn take(&mut self, most: usize, round: u64) -> Vec<Item> {
         let mut items = vec![];
         while items.len() < most
@@ -357,7 +359,7 @@ impl Open {
         items
     }
 
-    /// A piece is to be placed in the next auction.
+    /// Schedules a piece for the next auction.
     pub(crate) fn make_ready(&mut self, work: &WorkRef) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -368,7 +370,7 @@ impl Open {
         }
     }
 
-    /// A piece was given to a cell.
+    /// Records that a piece was sent to a cell.
     pub(crate) fn hand_out(&mut self, work: &WorkRef, cell: CellId, id: PerformId, until: Timestamp) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -378,7 +380,7 @@ impl Open {
         }
     }
 
-    /// No cell takes a piece: whoever refused it may be asked again the next time.
+    /// Blocks a piece that no cell accepts. The next attempt may use cells that refused it before.
     pub(crate) fn block(&mut self, work: &WorkRef, again: Timestamp) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -389,13 +391,13 @@ impl Open {
         }
     }
 
-    /// No cell is known to take a piece, and that may be this auctioneer's own fault: it is blocked, and nothing is said.
+    /// Blocks a piece without a report, because the lack of a cell may be caused by this auctioneer.
     pub(crate) fn withhold(&mut self, work: &WorkRef, again: Timestamp) {
         self.block(work, again);
         self.withheld.insert(work.clone());
     }
 
-    /// There is no doubt any more: what was withheld is tried again, if it is still blocked.
+    /// Makes withheld pieces ready that are still blocked. Call it once the doubt has ended.
     pub(crate) fn release_withheld(&mut self) {
         for work in std::mem::take(&mut self.withheld) {
             if self.is_blocked(&work) {
@@ -412,24 +414,25 @@ impl Open {
         self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::HandedOut { .. }))
     }
 
-    /// The next auction prefers another cell for a piece.
+    /// Makes the next auction prefer other cells for a piece.
     pub(crate) fn avoid(&mut self, work: &WorkRef, cell: &CellId) {
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.item.refused_by.insert(cell.clone());
         }
     }
 
-    /// The auction in which a piece was last.
+    /// Returns the last auction that contained a piece.
     pub(crate) fn round(&self, work: &WorkRef) -> u64 {
         self.pieces.get(work).map_or(0, |piece| piece.round)
     }
 
-    /// Whether only one cell may take a piece.
+    /// Returns `true` if only one cell may run a piece.
     pub(crate) fn has_only_cell(&self, work: &WorkRef) -> bool {
         self.pieces.get(work).is_some_and(|piece| piece.item.only.is_some())
     }
 
-    /// The BBS gets the outcome that a piece can't be placed, unless it got that within `lately`. Answers what was judged.
+    /// Records a report that a piece cannot be placed, and returns its item. `None` if the same error was
+    /// reported within `lately`.
     pub(crate) fn report(
         &mut self,
         work: &WorkRef,
@@ -446,7 +449,8 @@ impl Open {
         Some(piece.item.clone())
     }
 
-    /// The BBS didn't accept the outcome of a piece: if it is still blocked, it is tried again at `again`.
+    /// Records that the BBS did not accept the outcome of a piece. If the piece is still blocked, it is tried
+    /// again at `again`.
     pub(crate) fn not_accepted(&mut self, work: &WorkRef, again: Timestamp) {
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.reported = None;
@@ -457,12 +461,13 @@ impl Open {
         }
     }
 
-    /// Until when nothing is reported of a piece, because the BBS did not accept its last outcome.
+    /// Returns the time before which nothing is reported of a piece, because the BBS did not accept its last
+    /// outcome.
     pub(crate) fn quiet_until(&self, work: &WorkRef) -> Timestamp {
         self.pieces.get(work).map_or(Timestamp(0), |piece| piece.quiet_until)
     }
 
-    /// Room is being made for a piece on a cell; none: no longer.
+    /// Sets or clears the cell on which room is being made for a piece.
     pub(crate) fn set_awaits(&mut self, work: &WorkRef, awaits: Option<(CellId, Timestamp)>) {
         let Some(piece) = self.pieces.get_mut(work) else { return };
         if awaits.is_some() {
@@ -474,7 +479,7 @@ impl Open {
         piece.asked = Asked::Sent;
     }
 
-    /// The BBS didn't answer, or refused what was to make room for a piece.
+    /// Records that the BBS refused or did not answer the eviction for a piece.
     pub(crate) fn doubt_awaits(&mut self, work: &WorkRef) {
         let sent = |piece: &&mut Piece| piece.asked == Asked::Sent;
         if let Some(piece) = self.pieces.get_mut(work).filter(sent) {
@@ -482,8 +487,9 @@ impl Open {
         }
     }
 
-    /// The log says that something stops on a cell for a piece: whatever the BBS answers, its room comes. If no piece that
-    /// may be meant waits there, the first of them that waits nowhere does so, until then.
+    /// Records that the log stops work on a cell for a piece: its room will come, whatever the BBS answers.
+    /// If no matching piece waits there, the first one in rank order that waits for no room is assigned this
+    /// room until the given time.
     pub(crate) fn stops_for(&mut self, of: &StoppedFor, cell: &CellId, (now, until): (Timestamp, Timestamp)) {
         let meant = self.meant(of);
         let waits_there = |work: &&WorkRef| self.awaits(work).is_some_and(|(known, _)| known == cell);
@@ -502,8 +508,8 @@ impl Open {
         }
     }
 
-    /// The log says only now that room is made for a piece, which was given up meanwhile: it is kept until then, and the
-    /// next auction judges the piece anew and says so.
+    /// Records room for a piece that the log names only after this auctioneer gave it up. The room is
+    /// reserved until the given time, and the next auction places the piece or reports it again.
     pub(crate) fn said_late(&mut self, work: &WorkRef, cell: CellId, (now, until): (Timestamp, Timestamp)) {
         if self.is_awaiting_room(work, now) {
             return;
@@ -518,12 +524,12 @@ impl Open {
         }
     }
 
-    /// Whether room is being made for a piece, and the time for that is not over.
+    /// Returns `true` if room is being made for a piece and its time is not over.
     fn is_awaiting_room(&self, work: &WorkRef, now: Timestamp) -> bool {
         self.awaits(work).is_some_and(|(_, until)| now < *until)
     }
 
-    /// The pieces that may be meant by what something stops for, which names no definition.
+    /// Returns the pieces that a preemptor may refer to. A preemptor does not name a definition.
     fn meant(&self, of: &StoppedFor) -> Vec<WorkRef> {
         match of {
             StoppedFor::Task(guid) => vec![WorkRef::Task(guid.clone())],
@@ -538,12 +544,12 @@ impl Open {
         }
     }
 
-    /// Whether nobody knows that anything stops for a piece.
+    /// Returns `true` if it is unknown whether any work stops for a piece.
     pub(crate) fn is_doubtful(&self, work: &WorkRef) -> bool {
         self.pieces.get(work).is_some_and(|piece| piece.asked == Asked::Unanswered)
     }
 
-    /// A piece for which something stops waits at least so long: its room is there when its rep says so.
+    /// Extends the wait of a piece for room. The room is free only once a heartbeat of its rep reports it.
     pub(crate) fn await_at_least(&mut self, work: &WorkRef, until: Timestamp) {
         let awaits = self.pieces.get_mut(work).and_then(|piece| piece.awaits.as_mut());
         if let Some((_, known)) = awaits {
@@ -551,17 +557,17 @@ impl Open {
         }
     }
 
-    /// Where room is being made for a piece, and until when it waits for that.
+    /// Returns the cell on which room is being made for a piece, and the end of the wait.
     pub(crate) fn awaits(&self, work: &WorkRef) -> Option<&(CellId, Timestamp)> {
         self.pieces.get(work)?.awaits.as_ref()
     }
 
-    /// Whether room is being made for anything.
+    /// Returns `true` if room is being made for any piece.
     pub(crate) fn is_awaiting(&self) -> bool {
         !self.awaiting.is_empty()
     }
 
-    /// What waits for room that is being made for it, and for nothing else.
+    /// Returns the pieces that wait only for room that is being made for them.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = (&WorkRef, &Item, &(CellId, Timestamp))> {
         let pieces = self.awaiting.iter().filter_map(|work| Some((work, self.pieces.get(work)?)));
         pieces.filter_map(|(work, piece)| match &piece.stage {
@@ -572,28 +578,30 @@ impl Open {
         })
     }
 
-    /// The cells on which room is being made for what is in the next auction: it may be placed, there or elsewhere.
+    /// Returns the cells on which room is being made for pieces of the next auction. These pieces may be
+    /// placed there or elsewhere.
     pub(crate) fn awaiting_ready(&self) -> BTreeSet<CellId> {
         let pieces = self.awaiting.iter().filter_map(|work| self.pieces.get(work));
         let ready = pieces.filter(|piece| piece.stage == Stage::Ready);
         ready.filter_map(|piece| piece.awaits.as_ref().map(|(cell, _)| cell.clone())).collect()
     }
 
-    /// Everything that is blocked is in the next auction.
+    /// Makes every blocked piece ready.
     pub(crate) fn wake_all(&mut self) {
         let blocked: Vec<WorkRef> = self.blocked.values().flatten().map(|rank| work_ref(&rank.key)).collect();
         blocked.iter().for_each(|work| self.make_ready(work));
     }
 
-    /// The cell took a piece.
+    /// Records that the cell accepted a piece.
     pub(crate) fn took(&mut self, work: &WorkRef) {
         if let Some(Piece { stage: Stage::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
             *taken = true;
         }
     }
 
-    /// Makes ready whose time has come. Answers what a cell took, or `seen` says that its rep saw, and is to be asked
-    /// about: at most so often, and only who is there to be asked.
+    /// Makes pieces ready whose time has come. Returns the pieces to be sent again: their cell accepted them,
+    /// or `seen` shows that its rep received them. A piece is sent again at most `most` times, and only if
+    /// `is_there` returns `true`.
     pub(crate) fn wake_due(
         &mut self,
         now: Timestamp,
@@ -620,7 +628,7 @@ impl Open {
                 | Stage::Ready
                 | Stage::Auctioned => {}
             }
-            // Its evaluation may have been delivered again meanwhile, to be scheduled later.
+            // The evaluation may have been delivered again in the meantime, for a later time.
             if piece.attempt.until.is_some_and(|until| until > now) {
                 self.begin(&work);
             } else {
@@ -630,7 +638,8 @@ impl Open {
         asked
     }
 
-    /// Makes ready what waits for a cell like this one: of each shape as much as has room there, in order.
+    /// Makes blocked pieces ready that this cell accepts: of each shape as many as have room there, in rank
+    /// order.
     pub(crate) fn wake_for(&mut self, cell: &BoardCell, free: Resources, most: usize) {
         let fits = |shape: &&Shape| {
             shape.only.as_ref().is_none_or(|only| *only == cell.id)
@@ -650,12 +659,14 @@ impl Open {
         }
     }
 
-    /// The cells that have room for which nothing is ready any more, or nothing as urgent: it is news again for what waits.
+    /// Returns the cells whose room is available again, because the piece that it made ready is gone or has
+    /// another rank.
     pub(crate) fn take_unused(&mut self) -> BTreeSet<CellId> {
         std::mem::take(&mut self.unused)
     }
 
-    /// An instance of a process left: what waits because of how many of that are where may have its place now.
+    /// Makes blocked pieces ready whose constraints count the instances of the process, after an instance
+    /// ended.
     pub(crate) fn wake_crowded(&mut self, guid: &ProcessGuid) {
         let waits =
             |piece: &Piece| matches!(piece.stage, Stage::Blocked { .. }) && counts_siblings(&piece.item);
@@ -671,7 +682,7 @@ impl Open {
         self.pieces.remove(work);
     }
 
-    /// Takes a piece out of the index of its stage.
+    /// Removes a piece from the index of its stage.
     fn leave(&mut self, work: &WorkRef) {
         let Some(piece) = self.pieces.get(work) else { return };
         match &piece.stage {
@@ -701,19 +712,19 @@ impl Open {
     }
 }
 
-/// What the same cells take.
+/// Returns the shape of an item.
 pub(crate) fn shape(item: &Item) -> Shape {
     let constraint = item.constraint().clone();
     let of = item.process().filter(|_| counts_siblings(item)).cloned();
     Shape { constraint, size: item.order.resources(), only: item.only.clone(), of }
 }
 
-/// Whether a cell takes it or not by how many of its process are where.
+/// Returns `true` if a constraint of the work counts the instances of its process.
 fn counts_siblings(item: &Item) -> bool {
     item.constraint().rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some())
 }
 
-/// How often work of this size fits.
+/// Returns the number of times that work of this size fits.
 fn how_often(free: Resources, size: Resources) -> usize {
     let times = |free: u64, size: u64| free.checked_div(size).unwrap_or(u64::MAX);
     let memory = times(free.memory_mb, size.memory_mb);

@@ -1,5 +1,5 @@
-//! Tells the BBS which evaluations this auctioneer has and what of them could not be placed, many in one message, and
-//! remembers what is on its way.
+//! Messages to the BBS: the evaluations that this auctioneer works on and the work that could not be placed.
+//! Outcomes are batched, and unanswered messages are tracked.
 
 use std::collections::BTreeMap;
 
@@ -17,68 +17,68 @@ use super::Effect;
 use super::size;
 use crate::auction::Item;
 
-/// Most messages that may wait for an answer. What is more is reported later.
+/// Maximum number of unanswered messages. Further outcomes are reported later.
 pub const OUTGOING: usize = 64;
 
-/// What is reported to the BBS with the next turn, and what is on its way.
+/// Outcomes for the next turn, and unanswered messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
-    /// What is reported to the BBS with the next turn.
+    /// Failures to report in the next turn.
     failed: Vec<Failed>,
-    /// What is to stop for which work, as the BBS is told with the next turn.
+    /// Evictions to request in the next turn, with the work that needs the room.
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
-    /// The number of the last message.
+    /// Number of the last message.
     last: u64,
-    /// The work of the messages that wait for an answer.
+    /// Work of the unanswered messages.
     waiting: BTreeMap<u64, Vec<WorkRef>>,
 }
 
-/// Work that no cell takes.
+/// Work that no cell accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) item: Item,
-    /// The evaluation that stands for it.
+    /// Evaluation that stands for the work.
     pub(crate) evaluation: EvaluationId,
-    /// Whether its attempts are used up.
+    /// `true` if the evaluation has no attempts left.
     pub(crate) used_up: bool,
     pub(crate) error: String,
     pub(crate) explanation: Option<Explanation>,
 }
 
 impl Outgoing {
-    /// How many messages wait for an answer.
+    /// Returns the number of unanswered messages.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// It is reported with the next turn that no cell takes this.
+    /// Adds a failure to the report of the next turn.
     pub(crate) fn add(&mut self, failed: Failed) {
         self.failed.push(failed);
     }
 
-    /// The BBS is asked with the next turn to stop these, so that some work has room.
+    /// Adds evictions that make room for some work to the requests of the next turn.
     pub(crate) fn evict(&mut self, work: WorkRef, victims: Vec<Eviction>) {
         self.evictions.push((work, victims));
     }
 
-    /// Whether something is reported with the next turn.
+    /// Returns `true` if the next turn has something to report.
     pub(crate) const fn is_due(&self) -> bool {
         !self.failed.is_empty() || !self.evictions.is_empty()
     }
 
-    /// Forgets what is to be reported, and what is on its way.
+    /// Drops pending reports and unanswered messages.
     pub(crate) fn clear(&mut self) {
         self.failed.clear();
         self.evictions.clear();
         self.waiting.clear();
     }
 
-    /// A message was answered: what it reported.
+    /// Removes a message that was answered, and returns the work that it reported.
     pub(crate) fn answered(&mut self, id: u64) -> Vec<WorkRef> {
         self.waiting.remove(&id).unwrap_or_default()
     }
 
-    /// Writes the messages. Answers also what finds no place.
+    /// Creates the messages. Also returns the work that exceeds the limit of unanswered messages.
     pub(crate) fn send(
         &mut self,
         (id, term): (&ServiceId, u64),
@@ -108,7 +108,7 @@ impl Outgoing {
     }
 }
 
-/// What is to stop, in one message: there are never more than that holds.
+/// Puts all evictions into one message. Their number never exceeds its capacity.
 fn evicting(
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
 ) -> Option<(Vec<PlacementOutcome>, Vec<Eviction>, Vec<WorkRef>)> {
@@ -117,10 +117,10 @@ fn evicting(
 }
 
 type Message = (Vec<PlacementOutcome>, Vec<WorkRef>);
-/// A process in one of its lives, one of its evaluations, and whether the attempts of that are used up.
+/// A process with its epoch, an evaluation, and whether the attempts of the evaluation are used up.
 type Group = (ProcessGuid, Epoch, EvaluationId, bool);
 
-/// Divides outcomes into messages, those of one process together as far as they fit.
+/// Splits outcomes into messages. Outcomes of one process stay together as far as they fit.
 fn messages(failed: Vec<Failed>) -> Vec<Message> {
     let mut lrps: BTreeMap<Group, Vec<Failed>> = BTreeMap::new();
     let mut messages = Messages::default();
@@ -171,7 +171,7 @@ impl Messages {
         self.bytes += bytes;
     }
 
-    /// Adds what of a process failed: one outcome, or several if they fill a message.
+    /// Adds the failures of a process: one outcome, or several if they exceed a message.
     fn add_process(&mut self, (guid, epoch, evaluation, used_up): &Group, mut failed: Vec<Failed>) {
         let (epoch, evaluation, used_up) = (*epoch, *evaluation, *used_up);
         failed.sort_by(|a, b| a.item.rank.key.cmp(&b.item.rank.key));

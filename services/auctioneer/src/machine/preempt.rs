@@ -1,7 +1,7 @@
-//! Room for what waits: what the log says that stops anyway, and what the BBS is asked to stop.
+//! Room for waiting work: work that stops anyway according to the log, and evictions requested from the BBS.
 //!
-//! Derived: what was asked to stop is in the log, and so is why. What is remembered beside it, for which work room is made
-//! where, is found again from that by who leads next, and ends by itself.
+//! The log contains the stop requests and their reasons. The assignment of the resulting room to waiting work
+//! is kept in memory only: a new leader derives it from the log, and it expires automatically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,25 +26,26 @@ use crate::auction::{Hold, Item, Siblings};
 use crate::plan::lacks::{Keeps, keeps};
 use crate::preempt::{Offer, Running, Waiting, choose};
 
-/// Most pieces of work for which victims are looked for in one turn: the others have their turn later.
+/// Maximum number of pieces for which victims are searched in one turn. The others wait for later turns.
 const SEARCHES: usize = 50;
 
-/// What stops, and who waits for its room.
+/// Work that stops, and the work that waits for its room.
 #[derive(Default)]
 struct Scene {
-    /// Whether anything more may be stopped.
+    /// `true` if further evictions are allowed.
     may_evict: bool,
-    /// The room that comes with what was asked to stop.
+    /// Room that will be freed by work that was asked to stop.
     comes: BTreeMap<CellId, Resources>,
-    /// The cells on which something stops for something more urgent.
+    /// Cells on which work is being preempted.
     making: BTreeSet<CellId>,
-    /// How much of that there is.
+    /// Number of preempted instances that have not ended.
     in_flight: usize,
-    /// The room that somebody waits for.
+    /// Room that is reserved for waiting work.
     held: BTreeMap<CellId, Vec<(WorkRef, Resources)>>,
-    /// What may stop on each cell that was looked at.
+    /// Work that may be stopped, on each cell that was inspected.
     running: BTreeMap<CellId, Arc<Vec<Running>>>,
-    /// Work for which nothing can be done, as it was found for something as urgent.
+    /// Shapes for which no victims were found. Work is inspected in rank order, so later work of the same
+    /// shape has no better chance.
     hopeless: BTreeSet<Shape>,
 }
 
@@ -53,7 +54,7 @@ impl Auctioneer {
         self.world.cluster().is_some_and(|cluster: &Cluster| cluster.preemption)
     }
 
-    /// Preemption may have been switched on: what waits may have room now.
+    /// Follows the preemption setting. If preemption was enabled, blocked work may have room now.
     pub(super) fn follow_preemption(&mut self) {
         let is_on = self.is_preempting();
         let before = std::mem::replace(&mut self.preempts, is_on);
@@ -62,9 +63,9 @@ impl Auctioneer {
         }
     }
 
-    /// Something may have been stopped for what waits: whatever the BBS answered, its room comes.
+    /// Follows a decision that may stop work for waiting work. The room will come, whatever the BBS answered.
     pub(super) fn follow_eviction(&mut self, decision: &Decision) {
-        // Anybody may write such a reason; only an auctioneer's says what the room is for.
+        // Any client can write such a reason. Only the reason of an auctioneer assigns the room.
         let (Actor::Auctioneer(_), Some(reason)) = (&decision.actor, &decision.reason) else { return };
         let Some(of) = preemption::stopped_for(reason) else { return };
         if let Some(cell) = stopped_on(&self.world, decision).cloned() {
@@ -72,21 +73,22 @@ impl Auctioneer {
         }
     }
 
-    /// The log may say only now that room is made for work, after that was given up.
+    /// Follows a placement error. The log may show reserved room only after this auctioneer gave it up.
     pub(super) fn follow_error(&mut self, work: &WorkRef) {
         if let Some(cell) = known_error(&self.world, work).and_then(awaited_cell) {
             self.open.said_late(work, cell, (self.now, self.now + self.settings.patience));
         }
     }
 
-    /// A new leader has heard of all that was stopped before its time: what waits may have room now.
+    /// Ends the settling time of a new leader. It then knows all work that was stopped before, and blocked
+    /// work may have room.
     pub(super) fn settle(&mut self, now: Timestamp) {
         if self.settles_until.take_if(|until| *until <= now).is_some() && self.is_preempting() {
             self.open.wake_all();
         }
     }
 
-    /// The room that is made for what waits.
+    /// Returns the reservations for waiting work.
     pub(super) fn holds(&self, now: Timestamp) -> Vec<Hold> {
         if !self.open.is_awaiting() {
             return vec![];
@@ -101,7 +103,7 @@ impl Auctioneer {
         awaiting.map(hold).collect()
     }
 
-    /// Room that is kept no longer, or may not be after this turn, is news for what waits for some.
+    /// Wakes work that waits for room on cells whose reservation has ended or may end with this turn.
     pub(super) fn wake_for_what_is_let_go(&mut self, now: Timestamp) {
         if !self.open.is_awaiting() && self.kept.is_empty() {
             return;
@@ -110,7 +112,7 @@ impl Auctioneer {
         let awaiting = self.open.awaiting().filter(|(_, _, awaits)| lasts(awaits, &making, now));
         let kept: BTreeSet<(WorkRef, CellId)> =
             awaiting.map(|(work, _, (cell, _))| (work.clone(), cell.clone())).collect();
-        // What is gone by the log is free when the next heartbeat says so.
+        // Room that ended in the log is free only once the next heartbeat reports it.
         let told = now + self.settings.heartbeat * 2;
         let stops = kept.iter().filter(|(_, cell)| making.contains(cell));
         stops.for_each(|(work, _)| self.open.await_at_least(work, told));
@@ -120,20 +122,21 @@ impl Auctioneer {
         self.wake_for(&cells);
     }
 
-    /// The cells on which something stops for something more urgent.
+    /// Returns the cells on which work is being preempted.
     fn making(&self) -> BTreeSet<CellId> {
         let preempted = stopping(&self.world).filter(|(_, _, why)| *why == Some(Ended::Preempted));
         preempted.map(|(_, by, _)| by.cell_id.clone()).collect()
     }
 
-    /// A placement error, and where room is kept for the work until it is made: nothing is kept that nobody is told of.
+    /// Appends to a placement error the cell on which room is reserved. Every reservation is thus visible in
+    /// the log.
     pub(super) fn with_room(&self, now: Timestamp, work: &WorkRef, error: &str) -> String {
         let awaits = self.open.awaits(work).filter(|awaits| lasts(awaits, &self.making(), now));
         let room = awaits.map(|(cell, _)| format!("{AWAITS}{cell}")).unwrap_or_default();
         limits::cut(error, limits::REASON_BYTES - room.len()) + &room
     }
 
-    /// Makes room for work that no cell takes, if preemption is on.
+    /// Makes room for work that no cell accepts, if preemption is on.
     pub(super) fn make_room<'a>(&mut self, now: Timestamp, failed: impl Iterator<Item = &'a Item>) {
         let may_choose = self.is_preempting() && !self.cells.is_in_doubt(now, &self.settings);
         let failed: Vec<&Item> = failed.filter(|item| may_wait(item)).collect();
@@ -145,7 +148,8 @@ impl Auctioneer {
         let mut searches = 0;
         for item in failed {
             let work = work_ref(&item.rank.key);
-            // Where nobody knows what was asked for, and nothing stops, it is chosen anew. Until then its room is kept.
+            // If the result of a request is unknown and nothing stops, victims are chosen again. Until then
+            // the room stays reserved.
             let is_settled = !may_choose || !self.open.is_doubtful(&work);
             let known = self.open.awaits(&work).filter(|known| lasts(known, &scene.making, now));
             let known = known.filter(|(cell, _)| is_settled || scene.making.contains(cell));
@@ -155,7 +159,7 @@ impl Auctioneer {
                 continue;
             }
             self.open.set_awaits(&work, None);
-            // What is behind in the order has no more to choose from.
+            // Work of the same shape that ranks later has no further victims to choose from.
             if searches >= SEARCHES || scene.hopeless.contains(&shape(item)) {
                 continue;
             }
@@ -166,7 +170,8 @@ impl Auctioneer {
         }
     }
 
-    /// Where some work has room when all is gone that stops for it. None: nowhere, or what stops anyway is enough.
+    /// Returns the cell that has room for some work once the victims have stopped. `None` if there is no such
+    /// cell, or if other work that stops frees enough room.
     fn room_for(&mut self, item: &Item, siblings: &Siblings, scene: &mut Scene) -> Option<CellId> {
         let (work, size) = (work_ref(&item.rank.key), item.order.resources());
         let offers = self.offers(item, siblings, scene);
@@ -184,7 +189,7 @@ impl Auctioneer {
         chosen
     }
 
-    /// Chooses what stops for some work. Answers where.
+    /// Chooses the victims for some work. Returns their cell.
     fn evict(&mut self, item: &Item, offers: &[Offer], scene: &mut Scene) -> Option<CellId> {
         let (work, size, priority) = (work_ref(&item.rank.key), item.order.resources(), item.rank.priority.0);
         let process = item.process().cloned();
@@ -206,9 +211,10 @@ impl Auctioneer {
         Some(chosen.cell)
     }
 
-    /// What stops, and who waits for it.
+    /// Returns the work that stops and the work that waits for its room.
     fn scene(&self, now: Timestamp) -> Scene {
-        // What was stopped before its time may be gone by the log, and not by what a cell said last.
+        // Work stopped under the previous leader may have ended in the log while the last heartbeat of its
+        // cell still includes it.
         let mut scene = Scene { may_evict: self.settles_until.is_none(), ..Scene::default() };
         for (size, by, why) in stopping(&self.world) {
             let comes = scene.comes.entry(by.cell_id.clone()).or_default();
@@ -226,7 +232,8 @@ impl Auctioneer {
         scene
     }
 
-    /// The cells that would take some work if they had room: what each has, and what runs there.
+    /// Returns the cells that would run some work if they had room, with their free resources and their
+    /// running work.
     fn offers(&mut self, item: &Item, siblings: &Siblings, scene: &mut Scene) -> Vec<Offer> {
         let siblings = item.process().and_then(|guid| siblings.get(guid));
         let work = work_ref(&item.rank.key);
@@ -253,12 +260,12 @@ impl Auctioneer {
 }
 
 impl Scene {
-    /// Somebody waits for so much.
+    /// Reserves room for waiting work.
     fn hold(&mut self, cell: &CellId, work: &WorkRef, size: Resources) {
         self.held.entry(cell.clone()).or_default().push((work.clone(), size));
     }
 
-    /// What is free or will be, without what others wait for.
+    /// Returns the resources that are free or will be, less those reserved for other work.
     fn free(&self, cell: &CellId, free: Resources, work: &WorkRef) -> Resources {
         let comes = self.comes.get(cell).copied().unwrap_or_default();
         let others = self.held.get(cell).into_iter().flatten().filter(|(of, _)| of != work);
@@ -266,17 +273,18 @@ impl Scene {
     }
 }
 
-/// Whether work waits on for room that is made for it: something stops there, or its time is not over.
+/// Returns `true` if work keeps waiting for room that is made for it: work stops there, or the time is not
+/// over.
 fn lasts((cell, until): &(CellId, Timestamp), making: &BTreeSet<CellId>, now: Timestamp) -> bool {
     now < *until || making.contains(cell)
 }
 
-/// Whether a cell takes work, as the log says: nothing waits for room on one that doesn't.
+/// Returns `true` if a cell accepts work according to the log. No work waits for room on other cells.
 const fn takes_work(cell: &Cell) -> bool {
     cell.present && !cell.cordoned && !cell.evacuation_wanted && !cell.evacuating
 }
 
-/// Whether work is still there when room is made for it.
+/// Returns `true` if the work will still exist once room is made for it.
 fn may_wait(item: &Item) -> bool {
     match &item.order {
         Order::Lrp(_) => true,
@@ -284,7 +292,7 @@ fn may_wait(item: &Item) -> bool {
     }
 }
 
-/// What was asked to stop and is still there: what it takes, its container, and why it stops.
+/// Returns the instances that were asked to stop and still exist: their size, their container and the cause.
 fn stopping(world: &World) -> impl Iterator<Item = (Resources, &Instance, Option<Ended>)> {
     world.stopping().filter_map(|work| {
         let WorkRef::Lrp(key) = work else { return None };
@@ -295,7 +303,7 @@ fn stopping(world: &World) -> impl Iterator<Item = (Resources, &Instance, Option
     })
 }
 
-/// The cell on which a decision stops something.
+/// Returns the cell on which a decision stops work.
 fn stopped_on<'a>(world: &'a World, decision: &Decision) -> Option<&'a CellId> {
     match &decision.aggregate {
         Aggregate::Process { guid, .. } => {
@@ -312,13 +320,13 @@ fn stopped_on<'a>(world: &'a World, decision: &Decision) -> Option<&'a CellId> {
     }
 }
 
-/// Where an instance was asked to stop.
+/// Returns the place of an instance that was asked to stop.
 fn stopped_place(event: &Event) -> Option<Place> {
     let Event::Actual(actual::Event::StopRequested { places, .. }) = event else { return None };
     places.iter().next()
 }
 
-/// What runs on a cell and may be stopped for something else.
+/// Returns the work that runs on a cell and may be stopped for other work.
 fn running_on(world: &World, cell: &CellId) -> Arc<Vec<Running>> {
     let on_cell = |work| running(world, work).filter(|one| one.by.cell_id == *cell);
     Arc::new(world.on_cell(cell).filter_map(on_cell).collect())

@@ -1,4 +1,4 @@
-//! How large messages become, before they are written: never too small.
+//! Upper bounds of message sizes, computed before the messages are encoded.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,40 @@ use schemas::limits;
 use schemas::message::Order;
 use schemas::placement::Explanation;
 
-/// Most bytes of work or outcomes in one message: what is around them has room in the rest.
+/// Maximum number of bytes of work or outcomes in one message. The rest of the limit is left for the other
+/// fields.
 pub(crate) const MESSAGE: usize = limits::MESSAGE_BYTES - 64 * 1024;
 
-/// Names, numbers and punctuation of one piece of work or one outcome.
+/// Size of the names, numbers and punctuation of one item of work or one outcome.
 const HEAD: usize = 8 * limits::ID_BYTES;
-/// One number with its name.
+/// Size of one number with its name.
 const FIELD: usize = 40;
 
-/// The bytes of an explanation.
+/// Returns the size of an explanation in bytes.
 pub(crate) fn explanation(explanation: &Explanation) -> usize {
     let best = explanation.best.iter();
     let best: usize = best.map(|one| one.cell_id.as_str().len() + one.zone.as_str().len() + 5 * FIELD).sum();
     let tried = explanation.eligibility.as_deref().map_or(0, |tried| {
         let classes = tried.eligible.len() + tried.ineligible.len();
-        // A control character takes six bytes as JSON.
+        // A control character takes six bytes in JSON.
         5 * FIELD + classes * 20 + tried.escaped.iter().map(|name| 6 * name.len()).sum::<usize>()
     });
     2 * FIELD + explanation.passed_over.len() * FIELD + best + tried
 }
 
-/// The bytes of an index or a task that could not be placed.
+/// Returns the size of the outcome for an index or task in bytes.
 pub(crate) fn outcome(error: &str) -> usize {
-    // A control character takes six bytes as JSON.
+    // A control character takes six bytes in JSON.
     HEAD / 2 + 6 * error.len()
 }
 
-/// The bytes of definitions, each measured once.
+/// Sizes of definitions in bytes, each measured once.
 #[derive(Default)]
 pub(crate) struct Orders(BTreeMap<usize, usize>);
 
 impl Orders {
-    /// The bytes of one piece of work. The order outlives this memory, so its address names it.
+    /// Returns the size of one item of work in bytes. Definitions are identified by address, because they
+    /// outlive this cache.
     pub(crate) fn work(&mut self, order: &Order, why: Option<&Explanation>) -> usize {
         let address = match order {
             Order::Lrp(definition) => std::sync::Arc::as_ptr(definition).addr(),

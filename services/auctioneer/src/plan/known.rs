@@ -1,4 +1,4 @@
-//! What is, from the rows that queries answer with.
+//! Conversion of query rows to the state from which a plan starts.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ use uuid::Uuid;
 use crate::auction::Item;
 use crate::board::{BoardCell, Standing};
 
-/// A cell as an auction sees it; none: it is not there. What is free of it is what no record in the log takes.
+/// Converts a row to a cell for auctions. `None` if the cell is absent. Its free resources are its total less
+/// the resources that the log records as used.
 #[must_use]
 pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     let standing = match row.state {
@@ -53,7 +54,8 @@ pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     })
 }
 
-/// A cell that global processes follow, behind its ordinal; none: it has none.
+/// Converts a row to a cell with its ordinal, which global processes follow. `None` if the cell has no
+/// ordinal.
 pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
     let nobody = DecisionId(Uuid::nil());
     let cell = Cell {
@@ -72,8 +74,9 @@ pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
     Some((row.ordinal?, row.cell_id.clone(), cell))
 }
 
-/// A process as its rows tell it: its own, with its definitions, and those of its instances. Of definitions but the active one no
-/// more is known than what they take, and an index that a rollout gave up for now has its turn as any other.
+/// Rebuilds a process from its own row, with its definitions, and the rows of its instances. Definitions that
+/// the row does not include are known only by size. An index that a rollout has postponed is treated like any
+/// other.
 #[must_use]
 pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     let mut process = Process::new(row.process_guid.clone(), row.domain.clone(), row.epoch);
@@ -94,7 +97,7 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     process
 }
 
-/// What waits is some evaluation's: which, the rows of a process don't say.
+/// Creates evaluations for the waiting instances, because the rows of a process do not include them.
 fn evaluate(process: &mut Process) {
     let waits = process.unclaimed > process.unplaced;
     let pending = waits.then_some((Trigger::Convergence, Begin::Pending));
@@ -107,7 +110,8 @@ fn evaluate(process: &mut Process) {
     }
 }
 
-/// A task that waits for a cell as its row tells it; none: it doesn't, or was listed without its definition.
+/// Converts a row to an item of a task that waits for a cell. `None` if the task does not wait or the row
+/// lacks its definition.
 #[must_use]
 pub fn task(row: &TaskRow) -> Option<Item> {
     let definition = row.definition.clone().filter(|_| row.state == TaskState::Pending)?;
@@ -132,7 +136,7 @@ fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
     events
 }
 
-/// A definition of which no more is known than what it takes: else it is as the active one.
+/// Returns a definition with a known size. The other fields are copied from the active definition.
 fn of_size(active: &Definition, size: Resources) -> Definition {
     let ports = (1..=u16::try_from(size.ports).unwrap_or(u16::MAX)).collect();
     Definition { memory_mb: size.memory_mb, disk_mb: size.disk_mb, ports, ..active.clone() }

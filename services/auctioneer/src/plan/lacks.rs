@@ -1,4 +1,4 @@
-//! What each cell lacks to take some work, and which cell lacks least.
+//! Reasons why each cell cannot run some work, and the cell that is closest to running it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,32 +12,32 @@ use crate::auction::Item;
 use crate::board::{Board, BoardCell, Standing};
 use crate::explain::named;
 
-/// For each cell why it doesn't take the work, in the words of placement errors; those that would take it are missing.
+/// Reasons why each cell does not accept the work, in the terms of placement errors. Cells that would accept
+/// the work are left out.
 pub type Lacks = BTreeMap<CellId, Vec<String>>;
 
-/// What keeps a cell from taking some work.
+/// Reason why a cell cannot run some work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keeps {
-    /// So much is not free that the work needs, and would be on a cell that runs nothing.
+    /// Amounts that are missing now but would be free on an idle cell.
     Taken(Resources),
-    /// It has all instances of the process that a constraint allows: this one.
+    /// The cell has reached the number of instances that this constraint allows.
     Crowded(String),
-    /// It takes no new work.
+    /// The cell accepts no new work.
     Closed {
-        /// Why.
         why: &'static str,
-        /// What is not free besides.
+        /// Amounts that are also missing.
         taken: Resources,
     },
-    /// So much it doesn't have at all.
+    /// Amounts by which the work exceeds the cell's totals.
     Small(Resources),
-    /// It is not compatible: its stack, its tags, or a constraint.
+    /// The cell is not compatible: its stack, tags or isolation, or a constraint.
     Incompatible(String),
 }
 
 impl Keeps {
-    /// In the words of placement errors.
+    /// Returns the reasons in the terms of placement errors.
     fn words(self) -> Vec<String> {
         match self {
             Self::Taken(short) | Self::Small(short) => {
@@ -49,21 +49,20 @@ impl Keeps {
     }
 }
 
-/// The cell that is nearest to taking some work.
+/// Cell that is closest to running some work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Nearest {
-    /// Which.
     pub cell_id: CellId,
-    /// What keeps it from that; none: nothing does.
+    /// Reason why the cell cannot run the work. `None` if it can.
     pub keeps: Option<Keeps>,
 }
 
-/// Whether a cell takes such work at all, whatever is free of it.
+/// Returns `true` if a cell accepts such work, regardless of its free resources.
 pub(super) fn takes(cell: &BoardCell, constraint: &Constraint) -> bool {
     cell.standing == Standing::Open && constraint.mismatch(&cell.offer()).is_none()
 }
 
-/// What each cell lacks. So many instances of the process are on each.
+/// Returns the reasons for each cell, given the number of instances of the process on each.
 pub(super) fn of(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u32>>) -> Lacks {
     let why = |(number, cell): (u32, &BoardCell)| {
         Some((cell.id.clone(), keeps(board, number, item, siblings)?.words()))
@@ -71,8 +70,9 @@ pub(super) fn of(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, 
     (0..).zip(board.cells()).filter_map(why).collect()
 }
 
-/// The cell that lacks least: one where something is taken before one with too many instances of the process, then one that
-/// takes nothing new, one that is too small, and one that is not compatible. None: there is no cell that it may run on.
+/// Returns the cell that is closest to running the work. Cells that lack free resources are closest. Next are
+/// cells with too many instances of the process, then cells that accept no new work, cells that are too
+/// small, and incompatible cells. `None` if no cell may run the work.
 #[must_use]
 pub fn nearest(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u32>>) -> Option<Nearest> {
     let may = |(_, cell): &(u32, &BoardCell)| item.only.as_ref().is_none_or(|only| cell.id == *only);
@@ -82,8 +82,8 @@ pub fn nearest(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u3
     Some(Nearest { cell_id: cell.id.clone(), keeps })
 }
 
-/// How far a cell is from taking work: which kind of thing keeps it, how much of what it has that is in thousandths, and
-/// how large it is.
+/// Returns the distance of a cell from running the work, as a sort key: the kind of reason, the missing
+/// amount in thousandths of the cell's totals, and the size of the cell, largest first.
 fn distance(cell: &BoardCell, keeps: Option<&Keeps>) -> (u8, u64, Reverse<u64>) {
     let size = Reverse(cell.total.memory_mb);
     match keeps {
@@ -96,7 +96,7 @@ fn distance(cell: &BoardCell, keeps: Option<&Keeps>) -> (u8, u64, Reverse<u64>) 
     }
 }
 
-/// The largest part of something that is asked for, in thousandths of what there is.
+/// Returns the largest ratio of an amount to its total, in thousandths.
 fn part_of(asked: Resources, total: Resources) -> u64 {
     let part = |asked: u64, total: u64| asked.saturating_mul(1_000) / total.max(1);
     [
@@ -110,7 +110,7 @@ fn part_of(asked: Resources, total: Resources) -> u64 {
     .unwrap_or(0)
 }
 
-/// What keeps a cell from taking some work.
+/// Returns the reason why a cell cannot run some work.
 pub(crate) fn keeps(
     board: &Board,
     number: u32,
@@ -134,7 +134,7 @@ pub(crate) fn keeps(
     (taken != Resources::default()).then_some(Keeps::Taken(taken))
 }
 
-/// The constraint by which a cell has enough instances of the process already.
+/// Returns the constraint whose limit the cell's instances have reached.
 fn crowding<'a>(
     cells: &[BoardCell],
     cell: &BoardCell,
@@ -155,7 +155,7 @@ fn crowding<'a>(
     rules.constraints.get(at)
 }
 
-/// What of it is not nothing.
+/// Returns the resources whose amount is not zero.
 fn lacking(short: Resources) -> impl Iterator<Item = Lack> {
     Resources::default().lacks(short)
 }

@@ -1,5 +1,5 @@
-//! What a plan knows of its instances without looking at each of them after every step: how many stay where, and which have
-//! something left to do. What an event changes is counted anew, index by index.
+//! Index of the instances of a plan: the number that stay on each cell, and those that have something left to
+//! do. The index avoids a pass over every instance after each step. Events update it index by index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +11,34 @@ use schemas::process::Process;
 
 use crate::auction::Siblings;
 
-/// How many instances stay where, and which have something left to do.
+/// Number of staying instances per cell, and the instances that have something left to do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overview {
-    /// The places at which something may be left to do: those that are not RUNNING to stay.
+    /// Places at which something may be left to do: the instance is not RUNNING or will not stay.
     moving: BTreeSet<(ProcessGuid, Place)>,
-    /// Of each process how many instances stay on each cell.
+    /// Number of staying instances per process and cell.
     siblings: Siblings,
-    /// The cells that were counted so of each index.
+    /// Cells counted for each index.
     counted: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
 }
 
 impl Overview {
-    /// The places at which something may be left to do.
+    /// Returns the places at which something may be left to do.
     pub(super) fn moving(&self) -> impl Iterator<Item = &(ProcessGuid, Place)> {
         self.moving.iter()
     }
 
-    /// Of each process how many instances stay on each cell.
+    /// Returns the number of staying instances per process and cell.
     pub(super) const fn siblings(&self) -> &Siblings {
         &self.siblings
     }
 
-    /// Takes in every index of a process.
+    /// Adds or updates every index of a process.
     pub(super) fn take_in(&mut self, process: &Process) {
         indices(process).into_iter().for_each(|index| self.take_in_index(process, index));
     }
 
-    /// Takes in the indices that events are about, which the process has folded.
+    /// Updates the indices that the events concern. The process must have folded the events.
     pub(super) fn take_in_events(&mut self, process: &Process, events: &[Event]) {
         let mut about = BTreeSet::new();
         for event in events {
@@ -99,7 +99,7 @@ impl Overview {
     }
 }
 
-/// The indices at which a process has records.
+/// Returns the indices at which a process has records.
 fn indices(process: &Process) -> BTreeSet<u32> {
     process.slots.iter().map(|slot| slot.place.index).collect()
 }

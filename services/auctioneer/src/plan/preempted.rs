@@ -1,4 +1,4 @@
-//! What would stop in a plan, so that what finds no room has it: where preemption is on.
+//! Preemption in a plan: the work that stops to make room for an instance or task, if preemption is on.
 
 use std::sync::Arc;
 
@@ -15,16 +15,14 @@ use super::{Copy, Does};
 use crate::auction::Item;
 use crate::preempt::{Offer, Running, Waiting, choose};
 
-/// Something that would stop for something more urgent.
+/// Work that would stop for work of higher priority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Victim {
-    /// What it is called.
     pub name: String,
-    /// How urgent it is.
     pub priority: Priority,
 }
 
-/// An instance that runs and may be stopped for something else, as rows tell it; none: it may not.
+/// Converts rows to a running instance that may be stopped for other work. `None` if it may not be stopped.
 #[must_use]
 pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<Running> {
     let replaced = |rollout: &RolloutRow| !rollout.is_over() && rollout.in_replacement.contains(row.index);
@@ -45,7 +43,8 @@ pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<Running> {
     })
 }
 
-/// A task that runs and may be stopped for something else, as its row with its definition tells it; none: it may not.
+/// Converts a row with its definition to a running task that may be stopped for other work. `None` if it may
+/// not be stopped.
 #[must_use]
 pub fn running_task(row: &TaskRow) -> Option<Running> {
     let definition = row.definition.as_ref().filter(|_| row.state == TaskState::Running)?;
@@ -59,7 +58,7 @@ pub fn running_task(row: &TaskRow) -> Option<Running> {
 }
 
 impl Copy {
-    /// The same, where preemption is on and these run: what is of its own processes is not among them.
+    /// Enables preemption of this running work. Work of the plan's own processes is excluded.
     #[must_use]
     pub fn preempting(mut self, running: impl IntoIterator<Item = Running>) -> Self {
         for one in running {
@@ -74,7 +73,7 @@ impl Copy {
         self
     }
 
-    /// Stops what is less urgent, so that an instance has room; says whether that was anything.
+    /// Stops work of lower priority to make room for an instance. Returns `true` if any work was stopped.
     pub(super) fn preempt(&mut self, guid: &ProcessGuid, place: &Place, item: &Item) -> bool {
         let Some((cell_id, victims)) = self.stop_for(item) else { return false };
         self.step(guid, Does::Preempts { place: place.clone(), cell_id, victims });
@@ -82,7 +81,8 @@ impl Copy {
         true
     }
 
-    /// Stops what is less urgent, so that something has room: where, and what. None: nowhere.
+    /// Stops work of lower priority to make room for an item. Returns the cell and the victims, or `None` if
+    /// no cell has enough victims.
     pub(super) fn stop_for(&mut self, item: &Item) -> Option<(CellId, Vec<Victim>)> {
         let process = item.process().cloned();
         let waiting = Waiting { priority: item.rank.priority.0, size: item.order.resources(), process };
@@ -97,7 +97,7 @@ impl Copy {
         Some((chosen.cell, chosen.victims.iter().map(victim).collect()))
     }
 
-    /// The cells that would take something if they had room, and where something may stop.
+    /// Returns the cells that would run the item if they had room and that have work that may be stopped.
     fn offers(&self, item: &Item) -> Vec<Offer> {
         let siblings = item.process().and_then(|guid| self.overview.siblings().get(guid));
         let may = |id: &CellId| item.only.as_ref().is_none_or(|only| only == id);

@@ -1,4 +1,4 @@
-//! What would come of tasks: one auction of all of them, together with what waits for room of others.
+//! Simulation of new tasks: a single auction of all of them together with other waiting work.
 
 use std::collections::BTreeMap;
 
@@ -14,44 +14,30 @@ use uuid::Uuid;
 use super::{Copy, NoRoom, Victim, lacks};
 use crate::auction::{Item, auction};
 
-/// What would become of a task.
+/// Outcome of a planned task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It runs.
-    Runs {
-        /// Where.
-        cell_id: CellId,
-        /// In which zone.
-        zone: Zone,
-    },
-    /// It runs when what is less urgent has stopped.
-    Preempts {
-        /// Where.
-        cell_id: CellId,
-        /// In which zone.
-        zone: Zone,
-        /// What stops for it.
-        victims: Vec<Victim>,
-    },
-    /// It waits for room.
+    /// The task runs.
+    Runs { cell_id: CellId, zone: Zone },
+    /// The task runs after work of lower priority has stopped.
+    Preempts { cell_id: CellId, zone: Zone, victims: Vec<Victim> },
+    /// The task waits for room.
     Waits {
-        /// For so long, in milliseconds; then it fails.
+        /// Maximum waiting time in milliseconds, after which the task fails.
         deadline_ms: u64,
-        /// Why.
         #[serde(flatten)]
         no_room: NoRoom,
     },
-    /// It fails at once.
+    /// The task fails immediately.
     Fails {
-        /// Why.
         #[serde(flatten)]
         no_room: NoRoom,
     },
 }
 
 impl Fate {
-    /// Whether it runs, at once or when others have stopped for it.
+    /// Returns `true` if the task runs, either immediately or after preemption.
     #[must_use]
     pub const fn runs(&self) -> bool {
         match self {
@@ -62,13 +48,13 @@ impl Fate {
 }
 
 impl Copy {
-    /// Takes in a task that exists, whatever it runs: its guid is not free.
+    /// Adds an existing task, so that its guid is not available.
     pub fn knows_task(&mut self, existing: DesiredTask) {
         let guid = existing.task_guid.clone();
         self.take_in_task(&guid, &[Event::Task(task::Event::Desired(Box::new(existing)))]);
     }
 
-    /// Asks for a task, to be placed by [`Self::place_tasks`].
+    /// Adds a new task to be placed by [`Self::place_tasks`].
     ///
     /// # Errors
     /// The refusal that a client would get.
@@ -81,11 +67,11 @@ impl Copy {
         Ok(())
     }
 
-    /// Places what was asked for beside what waits for room of others, in one auction; says what becomes of each task that was
-    /// asked for.
+    /// Places the new tasks together with other waiting work in one auction. Returns the outcome of each new
+    /// task.
     ///
     /// # Errors
-    /// A refusal that no cluster would give: what was copied contradicts itself.
+    /// A refusal that no real cluster would return: the copied state is inconsistent.
     pub fn place_tasks(&mut self) -> Result<BTreeMap<TaskGuid, Fate>, Refusal> {
         let asked = self.asked_tasks.iter().filter_map(|guid| Item::of_task(self.tasks.get(guid)?));
         let mut items: Vec<Item> = asked.collect();
@@ -117,7 +103,7 @@ impl Copy {
         self.board.cell(number).zone.clone()
     }
 
-    /// What the task's own machine makes of it that no cell takes it.
+    /// Returns the outcome that the task's own state machine decides if no cell accepts the task.
     fn unplaced(&mut self, guid: &TaskGuid, item: &Item, error: String) -> Result<Fate, Refusal> {
         let no_room = NoRoom { error: error.clone(), cells: lacks::of(&self.board, item, None) };
         let judged = self.tasks.get(guid).and_then(Task::open_evaluation).map(|one| one.id);
@@ -130,7 +116,8 @@ impl Copy {
         };
         let deadline = waits.pending_until().since(waits.epoch.0);
         if let Some((cell_id, victims)) = self.stop_for(item) {
-            // What is left of their room is free for others; this one's is not.
+            // The victims may free more room than the task needs. Reserve the task's share and leave the rest
+            // to other work.
             if let Some(number) = self.board.number(&cell_id) {
                 let free = self.board.free(number);
                 self.board.set_free(number, free.minus(item.order.resources()));

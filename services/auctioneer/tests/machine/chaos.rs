@@ -1,4 +1,5 @@
-//! Chance, from a seed: messages are lost and late, cells come and go. When that ends, everything is settled.
+//! Randomized test with a seed: messages are lost or late, and cells come and go. Afterwards the system must
+//! settle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,13 +18,13 @@ use schemas::{ActualLrpKey, Timestamp};
 
 use super::scene::*;
 
-/// A rep as far as an auctioneer sees it.
+/// Model of a rep, limited to the behaviour that an auctioneer observes.
 #[derive(Default)]
 struct Rep {
     seen: u64,
-    /// What it took and didn't claim yet.
+    /// Work that the rep accepted and has not claimed.
     reserved: BTreeMap<(WorkKey, Timestamp), Work>,
-    /// What its claimed containers take.
+    /// Claimed work with its size.
     running: Vec<(WorkKey, Resources)>,
 }
 
@@ -134,7 +135,7 @@ impl Chaos {
         self.scene.beat(cell.as_str(), free, seen);
     }
 
-    /// Delivers some `Perform`; with faults it may be lost, or its answer.
+    /// Delivers a random `Perform`. With faults, the message or its answer may be lost.
     fn deliver(&mut self, faults: bool) {
         if self.performs.is_empty() {
             return;
@@ -152,7 +153,7 @@ impl Chaos {
         self.claim(&cell);
     }
 
-    /// Claims what a rep has reserved first, or gives it up if that is no longer wanted.
+    /// Claims the first reservation of a rep, or drops it if the work is no longer needed.
     fn claim(&mut self, cell: &CellId) -> bool {
         let rep = self.reps.get_mut(cell).unwrap();
         let Some(((key, attempt), work)) = rep.reserved.pop_first() else { return false };
@@ -171,7 +172,7 @@ impl Chaos {
         true
     }
 
-    /// Reps stop what nobody wants.
+    /// Stops instances that are no longer desired.
     fn sweep(&mut self) {
         let world = self.scene.auctioneer.world();
         let mut stopped: Vec<(CellId, WorkKey)> = vec![];
@@ -214,7 +215,7 @@ impl Chaos {
         }
     }
 
-    /// A rep starts again, with nothing; what it ran is to be placed anew.
+    /// Restarts a rep with an empty state. Its instances must be placed again.
     fn restart_some_cell(&mut self) {
         if self.draw(5) > 0 {
             return;
@@ -246,7 +247,7 @@ impl Chaos {
         self.scene.cell(cell.as_str(), zone, "linux");
     }
 
-    /// Everything comes through, for two minutes.
+    /// Delivers all messages for two minutes.
     fn settle(&mut self) {
         for _ in 0..120 {
             let effects = self.scene.pass(SECOND);

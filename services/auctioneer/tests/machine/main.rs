@@ -1,4 +1,4 @@
-//! The machine, told small logs and heartbeats by hand.
+//! Tests of the auctioneer's state machine with small hand-written logs and heartbeats.
 
 #![expect(clippy::unwrap_used, reason = "the names in these tests are good, and logs are valid")]
 
@@ -89,13 +89,14 @@ fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
     }
     let effects = scene.pass(Duration::from_millis(600 * 4));
     assert_eq!(leads(&effects), [5]);
-    // Who could not be asked is asked again soon; an old leader's beat doesn't help the one that is silent.
+    // A campaign without an answer is repeated soon. A heartbeat of an old or forged term does not hide the
+    // silence of the leader.
     scene.step(Input::LeadAnswered(None));
     for (id, term) in [("old", 3), ("forged", u64::MAX), ("other", u64::MAX)] {
         scene.step(Input::Beat(Beat { id: name(id), term, position: Position(1), steps_down: false }));
     }
     assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
-    // A BBS that can't tell yet is asked again as soon; one that knows better is believed.
+    // A BBS that is unavailable is asked again soon. A BBS that knows a newer term is believed.
     let answer = |code| Input::LeadAnswered(Some(Err(Refusal::new(code, "no"))));
     scene.step(answer(Code::Unavailable));
     assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
@@ -181,7 +182,7 @@ fn a_rep_that_does_not_answer_gets_nothing_more_until_it_is_heard() {
     let (cell, perform) = only(performs(scene.turn()));
     scene.answer(&cell, perform.id, None);
     scene.desire("q", 1, 100);
-    assert_eq!(scene.turn(), []); // nor is it called impossible
+    assert_eq!(scene.turn(), []); // The work is not reported as impossible either.
     scene.beat("c1", mib(MIB_OF_A_CELL), 1);
     let (_, perform) = only(performs(scene.turn()));
     assert_eq!(perform.work.len(), 1);
@@ -196,7 +197,7 @@ fn a_rep_that_took_work_and_does_not_claim_it_gets_it_again_and_its_room_is_not_
     let took = |scene: &mut Scene, id| scene.answer(&cell, id, Some(Ok(Performed { refused: vec![] })));
     took(&mut scene, first.id);
     for number in 2..=6 {
-        // The reservation is in the heartbeat, and the claim doesn't come through.
+        // The heartbeat includes the reservation, but the claim does not reach the log.
         scene.beat("c1", mib(100), number - 1);
         scene.beat("c2", mib(900), 0);
         let mut effects = scene.pass(SECOND * 5);
@@ -208,7 +209,7 @@ fn a_rep_that_took_work_and_does_not_claim_it_gets_it_again_and_its_room_is_not_
         assert_eq!((&again.work[0].key, again.work[0].attempt), (&first.work[0].key, first.work[0].attempt));
         took(&mut scene, again.id);
     }
-    // Enough: it goes elsewhere.
+    // After five repetitions the work goes to another cell.
     assert_eq!(performs(scene.pass(SECOND * 5)), []);
     scene.beat("c1", mib(100), 6);
     scene.beat("c2", mib(900), 0);
@@ -236,7 +237,8 @@ fn work_of_a_rep_that_took_it_and_died_is_placed_anew_when_the_hand_out_is_over(
     let other = if cell == cell_id("c1") { "c2" } else { "c1" };
     assert_eq!(performs(scene.pass(SECOND * 9)), []);
     scene.beat(other, mib(MIB_OF_A_CELL), 0);
-    // Nobody waits until the cell counts as lost, and nobody asks who isn't heard.
+    // The work does not wait until the cell counts as lost. A rep without recent heartbeats is not asked
+    // again.
     let (where_to, again) = only(performs(scene.pass(SECOND)));
     assert_eq!((where_to.as_str(), again.work[0].attempt), (other, first.work[0].attempt));
 }
@@ -276,7 +278,8 @@ fn room_that_a_refusal_leaves_is_known_to_others_with_the_next_heartbeat() {
     let (cell, perform) = only(performs(scene.turn()));
     scene.desire("small", 1, 300);
     assert_eq!(errors(scene.turn()).len(), 1, "the large one seems to fill the cell");
-    // The rep has less than it said, so the large one has no room there, but the small one has.
+    // The rep has fewer free resources than it reported: the large work does not fit, but the small work
+    // does.
     scene.refuse(&cell, &perform, "insufficient resources: memory");
     scene.beat("c1", mib(400), 1);
     let (_, small) = only(performs(scene.turn()));
@@ -330,11 +333,12 @@ fn a_second_perform_does_not_wait_for_the_first_and_nothing_is_overcommitted() {
     let effects = scene.turn();
     assert_eq!(performs(effects.clone()), []);
     assert_eq!(errors(effects), [("insufficient resources: memory".to_owned(), 1)].into());
-    // The heartbeat includes the first: only the second is still to be subtracted. Then there is room for 150.
+    // The heartbeat includes the first message, so only the second is still subtracted. Room for 150 MB is
+    // left.
     scene.beat("c1", mib(MIB_OF_A_CELL - 600 + 50), 1);
     scene.desire("s", 1, 150);
     assert_eq!(only(performs(scene.turn())).1.work.len(), 1);
-    // A late heartbeat changes nothing.
+    // A late heartbeat is ignored.
     scene.sequence -= 2;
     scene.beat("c1", mib(MIB_OF_A_CELL), 0);
     assert_eq!(performs(scene.turn()), []);
@@ -382,7 +386,7 @@ fn a_silent_cell_hinders_a_new_leader_for_one_interval_of_heartbeats_and_no_long
     assert_eq!(performs(scene.turn()), []);
     assert_eq!(performs(scene.pass(Duration::from_millis(4_900))), []);
     assert_eq!(performs(scene.pass(Duration::from_millis(200))).len(), 1);
-    // Whoever falls silent later hinders nobody.
+    // A cell that becomes silent later does not delay placement.
     scene.cell("c3", "z2", "linux");
     scene.desire("q", 1, 100);
     assert_eq!(performs(scene.turn()).len(), 1);
@@ -417,7 +421,7 @@ fn a_cell_that_may_be_there_hinders_a_verdict_for_one_interval_of_heartbeats() {
     let beat = |scene: &mut Scene, cell: &str| drop(scene.beat(cell, mib(500), 0));
     let doubts: [(&str, Before); 4] = [
         ("nobody was heard for long, and then only one", |scene| {
-            // Exactly so long as makes it silence.
+            // Exactly the time after which a cell counts as silent.
             scene.pass(SECOND * 15);
             scene.beat("c1", mib(500), 0);
         }),
@@ -437,7 +441,7 @@ fn a_cell_that_may_be_there_hinders_a_verdict_for_one_interval_of_heartbeats() {
     ];
     for (what, before) in doubts {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-        // The term is old enough that it hinders nothing.
+        // The term is old enough that it causes no doubt by itself.
         for _ in 0..5 {
             scene.pass(SECOND * 3);
             beat(&mut scene, "c1");
@@ -476,12 +480,12 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     assert!(lrp.is_unplaced());
     assert_eq!(scene.counts().blocked, 3);
 
-    // Tried again every 30 s, and not told again: it is recorded so.
+    // The work is tried again every 30 s. The error is not reported again because the log already shows it.
     for _ in 0..20 {
         scene.beat("c1", mib(50), 1);
         assert_eq!(outcomes(scene.pass(SECOND * 5)), []);
     }
-    // Room for two more: two go there at once. The order is kept.
+    // Room for two more appears, and two are placed immediately, in rank order.
     scene.beat("c1", mib(250), 1);
     let indices = |perform: &Perform| -> Vec<u32> {
         let index = |work: &Work| match &work.key {
@@ -643,7 +647,7 @@ fn instances_spread_over_zones_and_cells_also_across_turns() {
     let first = performs(scene.turn());
     let zone = |cell: &CellId| if *cell < cell_id("c3") { "z1" } else { "z2" };
     assert_eq!(first.iter().map(|(cell, _)| zone(cell)).collect::<Vec<_>>(), ["z1", "z2"]);
-    // One is claimed, the other still on its way: the next two go to the other cells.
+    // One is claimed and the other is still handed out. The next two go to the other cells.
     scene.claim(first[0].0.as_str(), &first[0].1.work[0]);
     let update = schemas::definition::DesiredLrpUpdate { instances: Some(4), ..Default::default() };
     scene.decide("p", &process::Command::Update(update));
@@ -660,7 +664,7 @@ fn work_on_a_lost_cell_is_placed_anew_at_once() {
     scene.cell_event(first.as_str(), cell::Event::Disappeared { reason: "silent".into() });
     let (second, _) = only(performs(scene.turn()));
     assert_ne!(first, second);
-    // A rep that starts again has nothing of what it was given.
+    // A restarted rep has lost the work that it was given.
     scene.cell(second.as_str(), "z1", "linux");
     scene.beat(second.as_str(), mib(MIB_OF_A_CELL), 0);
     let (third, perform) = only(performs(scene.turn()));
@@ -689,7 +693,7 @@ fn work_that_is_no_longer_wanted_is_forgotten() {
     assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1, 2));
     scene.decide("p", &process::Command::Remove);
     assert_eq!((scene.counts().open, scene.counts().performs), (0, 1));
-    // Nothing more is heard of the `Perform`: its time passes, and the room is free.
+    // The `Perform` gets no answer. It times out, and its room is free again.
     scene.pass(SECOND * 11);
     assert_eq!(scene.counts(), Counts::default());
     scene.beat("c1", mib(MIB_OF_A_CELL), 0);
@@ -798,7 +802,7 @@ fn no_more_is_handed_out_than_the_log_takes_in_time() {
     }
     assert_eq!(work(&performs(scene.turn())), most / 2);
     assert_eq!(scene.counts().handed_out, most);
-    // What nobody claims gives way in time: its cell said nothing.
+    // Work that is not claimed times out, because its cell did not answer.
     let later = performs(scene.pass(Settings::default().hand_out));
     assert!(work(&later) > 0);
 }
@@ -834,7 +838,7 @@ fn the_same_inputs_give_the_same_effects() {
     assert_eq!(run(), run());
 }
 
-/// An evaluation that was handed out, and is not answered.
+/// Returns an evaluation that was handed out and is not settled.
 fn pending(scene: &Scene, process: &str) -> Evaluation {
     scene.auctioneer.world().process(&guid(process)).unwrap().open_evaluation(Duty::Place).unwrap()
 }
@@ -894,7 +898,7 @@ fn a_blocked_evaluation_is_tried_again_at_once_when_somebody_asks_for_it() {
     assert_eq!((scene.counts().blocked, scene.counts().ready), (0, 1));
 }
 
-/// What may not be beside its siblings is tried again the moment that one of them is gone, on whichever cell that was.
+/// Work that must not run beside its siblings is tried again as soon as one of them ends, on any cell.
 #[test]
 fn what_is_crowded_has_the_place_of_a_sibling_that_leaves() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
@@ -921,8 +925,8 @@ fn what_is_crowded_has_the_place_of_a_sibling_that_leaves() {
     assert_eq!((&again, perform.work.len()), (cell, 1));
 }
 
-/// Refused in five auctions, none of it placed in between, an evaluation is given up; and what only one cell may take is not
-/// given to it again and again.
+/// An evaluation is given up after refusals in five auctions without a placement in between. Work that only
+/// one cell may run is not sent to that cell again and again.
 #[test]
 fn attempts_count_by_auction_and_begin_anew_with_progress() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);

@@ -1,4 +1,4 @@
-//! What is less urgent stops for what waits, if an operator wants that.
+//! Tests of preemption: work of lower priority stops for waiting work if an operator has enabled it.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ impl Scene {
         self.record(Aggregate::Cluster, vec![event]);
     }
 
-    /// Instances of these sizes and priorities run on a cell, one after the other; so much is free then.
+    /// Runs instances of these sizes and priorities on a cell, one after the other, and then reports `free`
+    /// MB as free.
     fn fill(&mut self, cell: &str, work: &[(&str, u64, u8)], free: u64) {
         for (process, memory, priority) in work {
             self.desire_at(process, *memory, *priority);
@@ -31,7 +32,8 @@ impl Scene {
         self.beat(cell, mib(free), 100);
     }
 
-    /// Takes a turn: what is to stop, and the placement errors. The BBS records all of it, or none of the evictions.
+    /// Takes a turn and returns the victims and the placement errors. The BBS records the outcomes, and also
+    /// the evictions if `recorded` is set.
     fn evicts(&mut self, recorded: bool) -> (Vec<String>, Vec<String>) {
         let effects = self.turn();
         let told = outcomes(effects.clone());
@@ -45,7 +47,7 @@ impl Scene {
         (evictions.iter().map(|one| one.victim.to_string()).collect(), said)
     }
 
-    /// The container of an instance is gone.
+    /// Reports that the container of an instance has ended.
     fn gone(&mut self, process: &str) {
         let known = self.auctioneer.world().process(&guid(process)).unwrap();
         let place = fixtures::place(0, process);
@@ -57,10 +59,11 @@ impl Scene {
     }
 }
 
-/// A full cell, on which three run that are less urgent than what comes: 900 MB of it are taken, 100 are free.
+/// Returns a full cell with three instances: 900 MB are used and 100 MB are free. A priority of 80 or more
+/// outranks some of them.
 fn full() -> Scene {
     let mut scene = Scene::leading(&[("c1", "z1")]);
-    // A new leader stops nothing at first.
+    // A new leader preempts nothing at first.
     scene.pass(Duration::from_secs(10));
     scene.fill("c1", &[("low", 300, 20), ("lower", 300, 10), ("near", 300, 75)], 100);
     scene
@@ -71,7 +74,7 @@ fn nothing_stops_while_that_is_off() {
     let mut scene = full();
     scene.desire_at("urgent", 400, 80);
     assert_eq!(scene.evicts(true), (vec![], vec!["insufficient resources: memory".to_owned()]));
-    // Switched on, what waits has its turn at once.
+    // Enabling preemption wakes waiting work immediately.
     scene.switch(true);
     assert_eq!(scene.evicts(true).0, ["lower/0"]);
     scene.switch(false);
@@ -86,7 +89,7 @@ fn the_fewest_and_lowest_stop_and_what_they_stop_for_gets_their_room() {
     scene.desire_at("urgent", 700, 80);
     let error = "insufficient resources: memory; room is being made on c1".to_owned();
     assert_eq!(scene.evicts(true), (vec!["lower/0".to_owned(), "low/0".to_owned()], vec![error]));
-    // What was stopped is not placed where it was, though there is room for it before there is for what it stopped for.
+    // The victims are not placed on their old cell, although they fit there before the preemptor does.
     scene.gone("lower");
     scene.beat("c1", mib(400), 100);
     assert!(scene.given().is_empty());
@@ -157,12 +160,12 @@ fn another_auctioneer_stops_nothing_before_cells_have_said_what_is_free() {
     scene.elect("other", 2);
     scene.gone("lower");
     scene.elect("a", 3);
-    // It was written before the container was gone.
+    // This heartbeat was created before the container ended.
     scene.beat("c1", mib(100), 0);
     assert_eq!(scene.evicts(true).0, Vec::<String>::new());
     scene.beat("c1", mib(400), 0);
     assert_eq!(scene.given(), ["urgent/0"]);
-    // What still finds no room has its turn when that time is over.
+    // Work that still finds no room is tried again after the settling time.
     scene.desire_at("another", 300, 80);
     assert_eq!(scene.evicts(true).0, Vec::<String>::new());
     scene.pass(Duration::from_secs(5));
@@ -178,7 +181,7 @@ fn what_the_log_says_counts_though_the_bbs_does_not_answer() {
     scene.switch(true);
     scene.desire_at("urgent", 700, 80);
     let told = outcomes(scene.turn());
-    // Of two that were to stop one did, and nobody answers.
+    // One of two evictions was recorded, and the BBS does not answer.
     let first = told.iter().flat_map(|(_, told)| &told.evictions).next().unwrap().clone();
     let WorkKey::Lrp { key, .. } = &first.victim else { panic!("it is an instance") };
     scene.decide(key.process_guid.as_str(), &Command::Evict(Box::new(first.clone())));
@@ -191,8 +194,8 @@ fn what_the_log_says_counts_though_the_bbs_does_not_answer() {
     assert!(outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()), "it waits for that");
 }
 
-/// The auctioneer wants something stopped on c1, nobody answers, and it gives that up, for the cell is cordoned. Answers
-/// what the BBS may record yet.
+/// Makes the auctioneer request an eviction on c1 without an answer, and give it up because the cell is
+/// cordoned. Returns the messages that the BBS may still record.
 fn given_up(scene: &mut Scene) -> Vec<Outcomes> {
     scene.switch(true);
     scene.desire_at("urgent", 400, 80);
@@ -214,7 +217,7 @@ fn what_is_recorded_after_it_was_given_up_keeps_its_room() {
     scene.cell_event("c1", schemas::cell::Event::Uncordoned {});
     let eviction = told.iter().flat_map(|told| &told.evictions).next().unwrap().clone();
     scene.decide("lower", &Command::Evict(Box::new(eviction)));
-    // What is free there already is a part of the room that comes.
+    // The room that is already free is part of the reservation.
     scene.desire_at("later", 100, 20);
     assert!(scene.given().is_empty(), "its room is kept");
     scene.gone("lower");
@@ -278,7 +281,7 @@ fn what_waits_for_a_cell_that_takes_nothing_any_more_looks_elsewhere() {
     scene.pass(Duration::from_secs(9));
     scene.beat("c1", mib(900), 100);
     scene.beat("c2", mib(0), 100);
-    // It is tried again after 30 s at the latest.
+    // The work is tried again after at most 30 s.
     let mut victims = vec![];
     for _ in 0..5 {
         let told = outcomes(scene.pass(Duration::from_secs(5)));

@@ -1,4 +1,4 @@
-//! What is more urgent goes first, whatever wakes what waits.
+//! Tests of priorities: urgent work goes first, whatever wakes the waiting work.
 
 use auctioneer::Settings;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
@@ -21,7 +21,7 @@ impl Scene {
         self.decide(process, &Command::Update(update));
     }
 
-    /// Takes a turn: the processes of which something is given to a cell, in the order in which it is.
+    /// Takes a turn and returns the work sent to cells, in order.
     pub(crate) fn given(&mut self) -> Vec<String> {
         let effects = self.turn();
         let given = performs(effects.clone()).into_iter().flat_map(|(_, perform)| perform.work);
@@ -33,7 +33,7 @@ impl Scene {
     }
 }
 
-/// One cell without room, and what waits for it: of three kinds.
+/// Returns a cell without free room and four waiting instances of different priorities.
 fn full() -> Scene {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.beat("c1", mib(0), 0);
@@ -73,7 +73,8 @@ fn another_priority_moves_what_waits() {
     assert_eq!(scene.given(), ["least/0", "alike/0"]);
 }
 
-/// Nothing more goes out before something is claimed; one of two kinds of work was made ready for room on c0.
+/// Returns a scene in which the limit of outstanding work is reached. Two instances wait, and the first was
+/// made ready for room on c0.
 fn busy() -> (Scene, Vec<(CellId, Work)>) {
     let mut scene = Scene::leading_many(20);
     let most = u32::try_from(Settings::default().outstanding).unwrap();

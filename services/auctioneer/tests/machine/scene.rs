@@ -1,4 +1,4 @@
-//! An auctioneer, a log written by hand, and heartbeats.
+//! Test fixture: an auctioneer with a hand-written log and heartbeats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) fn mib(memory_mb: u64) -> Resources {
     Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 }
 }
 
-/// Room for as many as an auction may give away.
+/// Returns resources for as many containers as one auction may place.
 pub(crate) fn roomy(memory_mb: u64) -> Resources {
     Resources { memory_mb, disk_mb: 20_000, containers: 2_000, ports: 100 }
 }
@@ -57,9 +57,9 @@ pub(crate) fn done() -> Done {
     Done { position: Position(0), version: 0 }
 }
 
-/// An auctioneer, the log that it is told, and the reps' side of what it knows.
+/// An auctioneer, its log, and the reps' side of the protocol.
 pub(crate) struct Scene {
-    /// What the auctioneer said that it has.
+    /// Leases that the auctioneer reported.
     pub(crate) leases: Vec<Lease>,
     pub(crate) auctioneer: Auctioneer,
     pub(crate) now: Timestamp,
@@ -67,12 +67,12 @@ pub(crate) struct Scene {
     pub(crate) ids: Ids,
     pub(crate) incarnations: BTreeMap<CellId, Incarnation>,
     pub(crate) sequence: u64,
-    /// Why the next decision is made, if that is said.
+    /// Reason for the next decision.
     pub(crate) reason: Option<String>,
 }
 
 impl Scene {
-    /// A founded cluster, and an auctioneer that knows the log and doesn't lead.
+    /// Creates a founded cluster and an auctioneer that has read the log and does not lead.
     pub(crate) fn founded() -> Self {
         let mut scene = Self {
             leases: vec![],
@@ -94,7 +94,7 @@ impl Scene {
         scene
     }
 
-    /// A cluster whose auctioneer leads, with these cells, each with its zone.
+    /// Creates a cluster with a leading auctioneer and these cells, given with their zones.
     pub(crate) fn leading(cells: &[(&str, &str)]) -> Self {
         let mut scene = Self::founded();
         for (id, zone) in cells {
@@ -105,7 +105,8 @@ impl Scene {
         scene
     }
 
-    /// As [`Scene::leading`], with cells of which each takes as much as [`roomy`] says of 20,000 MiB.
+    /// Creates a scene like [`Scene::leading`] with `count` cells that have the capacity of [`roomy`] and
+    /// 20,000 MiB each.
     pub(crate) fn leading_many(count: usize) -> Self {
         let cells: Vec<String> = (0..count).map(|number| format!("c{number}")).collect();
         let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
@@ -114,7 +115,7 @@ impl Scene {
         scene
     }
 
-    /// Takes a step. Messages that only tell what the auctioneer has are kept in `leases`, and answered.
+    /// Processes an input. Messages that contain only leases are stored in `leases` and answered.
     pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut effects = self.auctioneer.step(self.now, input);
         let mut said = vec![];
@@ -140,7 +141,7 @@ impl Scene {
         self.step(Input::Turn)
     }
 
-    /// Lets time pass, and the alarm go off whenever it wants to.
+    /// Advances the time and fires each alarm that is due.
     pub(crate) fn pass(&mut self, length: Duration) -> Vec<Effect> {
         let end = self.now + length;
         let mut effects = vec![];
@@ -157,7 +158,7 @@ impl Scene {
         self.position += 1;
         let decision = Decision {
             version: self.position,
-            // What has a reason here is an eviction, and those are an auctioneer's.
+            // In these tests only evictions have a reason, and evictions come from an auctioneer.
             actor: if self.reason.is_some() { Actor::Auctioneer(name("a")) } else { Actor::Bbs(name("b")) },
             reason: self.reason.take(),
             ..fixtures::decision(self.ids.next(self.now), self.now, aggregate, events)
@@ -171,7 +172,7 @@ impl Scene {
         self.record(Aggregate::Cluster, vec![Event::Cluster(event)])
     }
 
-    /// A cell of the zone z1 has another size, and is empty.
+    /// Gives a cell in zone z1 another size and empties it.
     pub(crate) fn enlarge(&mut self, id: &str, total: Resources) {
         let presence = presence(self.incarnations[&cell_id(id)], "z1", "linux");
         self.cell_event(id, cell::Event::Appeared(Presence { total, ..presence }));
@@ -189,14 +190,15 @@ impl Scene {
         self.record(Aggregate::Cell(cell_id(id)), vec![Event::Cell(event)]);
     }
 
-    /// A rep of the incarnation that the log knows says what is free, after this `Perform` of term 1.
+    /// Sends a heartbeat of the incarnation in the log, with these free resources and this last `Perform` of
+    /// term 1.
     pub(crate) fn beat(&mut self, id: &str, free: Resources, performed: u64) -> Vec<Effect> {
         self.sequence += 1;
         let heartbeat = self.heartbeat(id, free, performed);
         self.step(Input::Heartbeat(heartbeat))
     }
 
-    /// As [`Scene::beat`], of a cell that has everything free and says something more.
+    /// Sends a heartbeat of an empty cell after applying a change to it.
     pub(crate) fn beat_that(&mut self, id: &str, change: impl FnOnce(&mut Heartbeat)) -> Vec<Effect> {
         self.sequence += 1;
         let mut heartbeat = self.heartbeat(id, mib(MIB_OF_A_CELL), 0);
@@ -242,7 +244,7 @@ impl Scene {
         self.decide(process, &process::Command::Desire(Box::new(lrp)));
     }
 
-    /// A rep reports on work that it was given.
+    /// Records a rep's report on work that it was given.
     pub(crate) fn report(&mut self, cell: &str, work: &Work, step: Lrp) {
         let WorkKey::Lrp { key, epoch } = &work.key else { panic!("{:?}", work.key) };
         let report = Report {
@@ -277,11 +279,11 @@ impl Scene {
         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
     }
 
-    /// The BBS records what the auctioneer told it.
+    /// Records the outcomes that the auctioneer reported, like a BBS.
     pub(crate) fn record_outcomes(&mut self, id: u64, outcomes: Outcomes) {
         for outcome in outcomes.outcomes {
             match outcome {
-                // What is settled by now is refused, as the BBS does.
+                // Outcomes of settled evaluations are refused, like in the BBS.
                 PlacementOutcome::Lrp { process_guid, outcome, .. } => {
                     let known = self.auctioneer.world().process(&process_guid);
                     let is_open = |one: &Evaluation| one.id == outcome.evaluation && one.status.is_open();
@@ -356,13 +358,13 @@ pub(crate) fn leads(effects: &[Effect]) -> Vec<u64> {
     effects.iter().filter_map(lead).collect()
 }
 
-/// The one message that there is.
+/// Returns the only element.
 pub(crate) fn only<T: std::fmt::Debug>(mut all: Vec<T>) -> T {
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
-/// The placement errors that are told, each with how often.
+/// Returns the reported placement errors with their number of occurrences.
 pub(crate) fn errors(effects: Vec<Effect>) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();
     for outcome in outcomes(effects).into_iter().flat_map(|(_, outcomes)| outcomes.outcomes) {

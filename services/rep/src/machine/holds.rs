@@ -1,4 +1,4 @@
-//! What the rep holds: containers of the executor, and reservations, which are its own.
+//! Containers of the executor and reservations of the rep, with the resources that they use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::judge::epoch_of;
 use crate::limits;
 use crate::reconcile::Verdict;
 
-/// What a container and a record have in common, whatever the life: a place of a process, or a task.
+/// Identity shared by a container and a record in every epoch: a place of a process, or a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Lrp(ActualLrpKey),
@@ -36,10 +36,10 @@ impl Key {
     }
 }
 
-/// A record as it was when the rep last heard of it.
+/// Record in its latest known state.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// Where the log stood; 0 for what an auctioneer said with the work.
+    /// Log position of the record. 0 if the auctioneer sent it with the work.
     pub(super) position: Position,
     pub(super) record: Record,
 }
@@ -51,47 +51,48 @@ pub(super) struct Reservation {
     pub(super) since: Timestamp,
 }
 
-/// A container or a reservation. What it takes of the cell changes by [`Holds`] alone, which keeps the sums.
+/// Container or reservation. Only [`Holds`] changes the fields that determine its resources, so that the sums
+/// stay correct.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     container: Container,
     reservation: Option<Reservation>,
     leaving: bool,
-    /// Whether the executor has prepared its container. Only a reservation waits for that.
+    /// `true` if the executor has prepared the container. Only reservations wait for this.
     pub(super) prepared: bool,
-    /// The attempt that it was reserved for; none: it was found.
+    /// Attempt for which the room was reserved. `None` if the executor listed the container.
     pub(super) attempt: Option<Timestamp>,
-    /// The record of its key; none: it was never read.
+    /// Record of the same key. `None` if it was never read.
     pub(super) known: Option<Known>,
-    /// Whether the BBS asked for its end.
+    /// `true` if the BBS requested the stop of the work.
     pub(super) ending: bool,
-    /// Whether the executor was told to stop it.
+    /// `true` if the executor was instructed to stop the container.
     pub(super) stopped: bool,
-    /// Whether the BBS said that nothing runs in it any more: it belongs to another life, or its place to something else.
+    /// `true` if the container is obsolete according to the BBS: it belongs to another epoch, or its place to
+    /// another container.
     pub(super) outlived: bool,
-    /// The case that was last reported: it is not reported again before the next poll.
+    /// Case that was last reported. It is not reported again before the next poll.
     pub(super) tried: Option<(Rank, Verdict)>,
-    /// When the executor got to know it, or was told to delete it, on the count of messages: a list that was asked
-    /// for later shows so.
+    /// Message counter at the time when the executor received the container or the order to delete it. A list
+    /// requested later reflects this.
     pub(super) since: u64,
 }
 
-/// Containers by state.
+/// Number of containers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerCounts {
-    /// Reserved, and nothing else yet.
+    /// Reserved, without a container.
     pub reserved: u32,
-    /// Being made.
+    /// Being created.
     pub initializing: u32,
-    /// Made, and not healthy yet.
+    /// Created and not yet healthy.
     pub created: u32,
-    /// Running.
     pub running: u32,
-    /// Ended.
+    /// Ended, with any result.
     pub completed: u32,
 }
 
-/// How far a container is. It never goes back.
+/// Progress of a container. It never decreases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     Reserved,
@@ -128,7 +129,7 @@ impl Hold {
         }
     }
 
-    /// Room for work that waits to be claimed, with its record as the auctioneer told it.
+    /// Creates a reservation for work that waits to be claimed, with the record that the auctioneer sent.
     pub(super) fn reserved(
         container: Container,
         since: u64,
@@ -143,7 +144,8 @@ impl Hold {
         }
     }
 
-    /// As the executor last said; RESERVED while it is only a reservation.
+    /// Returns the container in the state last reported by the executor. RESERVED if there is only a
+    /// reservation.
     pub(super) const fn container(&self) -> &Container {
         &self.container
     }
@@ -152,7 +154,7 @@ impl Hold {
         self.reservation.as_ref()
     }
 
-    /// Whether the executor was told to delete it.
+    /// Returns `true` if the executor was instructed to delete the container.
     pub(super) const fn is_leaving(&self) -> bool {
         self.leaving
     }
@@ -161,7 +163,7 @@ impl Hold {
         rank(&self.container.state)
     }
 
-    /// Whether something of it may run.
+    /// Returns `true` if processes of the container may be running.
     pub(super) const fn is_live(&self) -> bool {
         match self.rank() {
             Rank::Initializing | Rank::Created | Rank::Running => true,
@@ -169,12 +171,13 @@ impl Hold {
         }
     }
 
-    /// What it takes of the cell: all do until nothing of them runs and they are on their way out.
+    /// Returns the resources used on the cell. They are zero only if the container is being deleted and has
+    /// no running processes.
     fn taken(&self) -> Resources {
         if !self.leaving || self.is_live() { self.container.resources } else { Resources::default() }
     }
 
-    /// When it is over, if it is a reservation.
+    /// Returns the expiry of a reservation.
     fn expiry(&self) -> Option<Timestamp> {
         self.reservation.as_ref().map(|reservation| reservation.since + limits::RESERVATION)
     }
@@ -187,8 +190,8 @@ impl Hold {
         starting && !self.leaving
     }
 
-    /// Takes what is known of its record, unless it knows better. A record of an earlier life than the container's
-    /// comes from somebody who is behind.
+    /// Stores a record unless a later one is known. Returns `true` if it was stored. A record of an earlier
+    /// epoch than the container's comes from a BBS that lags behind.
     pub(super) fn learn(&mut self, record: &Record, position: Position) -> bool {
         let behind = epoch_of(record).is_some_and(|epoch| epoch < self.container.work.epoch());
         let newer = !behind && self.known.as_ref().is_none_or(|known| known.position <= position);
@@ -199,18 +202,18 @@ impl Hold {
     }
 }
 
-/// Every container and reservation.
+/// Containers and reservations of the cell.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     of: BTreeMap<InstanceGuid, Hold>,
     by_key: BTreeMap<Key, BTreeSet<InstanceGuid>>,
-    /// What all of them take of the cell.
+    /// Total resources used on the cell.
     used: Resources,
-    /// Whether one takes less than when that was last told.
+    /// `true` if resources were freed since the last heartbeat.
     freed: bool,
-    /// How many of them are starting.
+    /// Number of containers and reservations that are starting.
     starting: u32,
-    /// When each reservation is over.
+    /// Expiries of the reservations.
     expiries: BTreeSet<(Timestamp, InstanceGuid)>,
 }
 
@@ -223,7 +226,7 @@ impl Holds {
         self.of.get_mut(&guid)
     }
 
-    /// Adds one that is not there yet.
+    /// Adds a container or reservation that does not exist yet.
     pub(super) fn insert(&mut self, hold: Hold) {
         let guid = hold.container.instance_guid;
         self.by_key.entry(Key::of(&hold.container.work)).or_default().insert(guid);
@@ -245,12 +248,12 @@ impl Holds {
         Some(hold)
     }
 
-    /// The executor says how a container is now.
+    /// Sets the state of a container as the executor reported it.
     pub(super) fn set_state(&mut self, guid: InstanceGuid, state: ContainerState) {
         self.change(guid, |hold| hold.container.state = state);
     }
 
-    /// A reservation becomes a container. Answers its work, if it is one.
+    /// Converts a reservation to a container and returns its work. `None` if it is not a reservation.
     pub(super) fn start(&mut self, guid: InstanceGuid, let_in_at: Position, since: u64) -> Option<Work> {
         self.change(guid, |hold| {
             let reservation = hold.reservation.take()?;
@@ -261,12 +264,12 @@ impl Holds {
         })?
     }
 
-    /// The executor was told to delete it.
+    /// Records that the executor was instructed to delete the container.
     pub(super) fn set_leaving(&mut self, guid: InstanceGuid, since: u64) {
         self.change(guid, |hold| (hold.leaving, hold.since) = (true, since));
     }
 
-    /// Changes what one takes of the cell, and the sums with it.
+    /// Changes the resources of a container or reservation, and the sums accordingly.
     fn change<T>(&mut self, guid: InstanceGuid, change: impl FnOnce(&mut Hold) -> T) -> Option<T> {
         let mut hold = self.of.remove(&guid)?;
         self.discount(&hold);
@@ -308,14 +311,14 @@ impl Holds {
         self.by_key.get(key).into_iter().flatten().copied()
     }
 
-    /// Whether this attempt to run this work is here already.
+    /// Returns `true` if this attempt to run the work is already present.
     pub(super) fn has_attempt(&self, work: &WorkKey, attempt: Timestamp) -> bool {
         self.with_key(&Key::of(work))
             .filter_map(|guid| self.get(guid))
             .any(|hold| hold.container.work == *work && hold.attempt == Some(attempt))
     }
 
-    /// The container that runs this work, and was not told to end.
+    /// Returns the container that runs this work and was not asked to end.
     pub(super) fn running(&self, work: &WorkKey) -> Option<InstanceGuid> {
         self.with_key(&Key::of(work)).find(|guid| {
             self.get(*guid).is_some_and(|hold| {
@@ -325,27 +328,28 @@ impl Holds {
         })
     }
 
-    /// What all of them take of the cell.
+    /// Returns the total resources used on the cell.
     pub(super) const fn used(&self) -> Resources {
         self.used
     }
 
-    /// What they take was told.
+    /// Records that a heartbeat reported the current resources.
     pub(super) const fn told(&mut self) {
         self.freed = false;
     }
 
-    /// Whether one takes less than when that was last told. A container takes what it takes until it takes nothing.
+    /// Returns `true` if resources were freed since the last heartbeat. A container keeps its full resources
+    /// until it uses none.
     pub(super) const fn freed(&self) -> bool {
         self.freed
     }
 
-    /// How many there are, and for how many pieces of work.
+    /// Returns the number of containers and reservations, and the number of distinct keys.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.of.len(), self.by_key.len())
     }
 
-    /// How many there are of each state.
+    /// Returns the number of containers by state.
     pub(super) fn by_state(&self) -> ContainerCounts {
         let mut counts = ContainerCounts::default();
         for hold in self.of.values() {
@@ -364,12 +368,12 @@ impl Holds {
         self.expiries.len()
     }
 
-    /// How many are starting.
+    /// Returns the number of containers and reservations that are starting.
     pub(super) const fn starting(&self) -> u32 {
         self.starting
     }
 
-    /// Reservations that nobody claimed in time.
+    /// Returns the reservations that were not claimed in time.
     pub(super) fn expired(&self, now: Timestamp) -> Vec<InstanceGuid> {
         self.expiries.iter().take_while(|(at, _)| *at <= now).map(|(_, guid)| *guid).collect()
     }

@@ -1,4 +1,4 @@
-//! Containers and records, said in the words of the tables; verdicts, said as reports.
+//! Translation of containers and records to the terms of the tables, and of verdicts to reports.
 
 use schemas::action::Action;
 use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
@@ -13,26 +13,26 @@ use super::holds::{Hold, Rank};
 use crate::reconcile::evacuation::{self, Twin};
 use crate::reconcile::{Holder, Row, Step, Then, Verdict, conceivable, lrp, task};
 
-/// What is to be done, and which row of the tables says so.
+/// Steps to perform, and the row of the tables that prescribes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// None: the tables do not tell.
+    /// `None` if no row of the tables applies.
     pub(super) row: Option<Row>,
     pub(super) verdict: Verdict,
 }
 
-/// A container that shall go, whatever the tables say.
+/// Judgement that deletes a container regardless of the tables.
 const GO: Judgement = Judgement { row: None, verdict: conceivable(&[Step::DeleteContainer]) };
 
-/// Which table applies (Diego Dev Notes, "Harmonizing ActualLRPs with Container State: Rep" or
-/// "Harmonizing during evacuation").
+/// Table that applies (Diego Dev Notes, "Harmonizing ActualLRPs with Container State: Rep" or "Harmonizing
+/// during evacuation").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The cell serves.
+    /// The cell is in service.
     Ordinary,
-    /// It evacuates: processes move away, tasks are waited for.
+    /// The cell evacuates: instances move away, and tasks run to their end.
     Evacuating,
-    /// The evacuation's time is over: everything goes.
+    /// The evacuation has timed out: everything is deleted.
     Closing,
 }
 
@@ -42,7 +42,7 @@ impl From<Row> for Judgement {
     }
 }
 
-/// What is to be done about a container, given its record.
+/// Judges a container against its record.
 pub(super) fn judge(hold: &Hold, record: &Record, me: &Instance, mode: Mode) -> Judgement {
     let container = hold.container();
     if hold.outlived || epoch_of(record).is_some_and(|current| current > container.work.epoch()) {
@@ -52,7 +52,7 @@ pub(super) fn judge(hold: &Hold, record: &Record, me: &Instance, mode: Mode) -> 
         WorkKey::Lrp { .. } => (judge_lrp(container, record, me, mode), hold.rank() == Rank::Reserved),
         WorkKey::Task { .. } => (judge_task(container, record, me, mode), hold.rank() != Rank::Completed),
     };
-    // What was asked to end goes, even where its table would have it stay.
+    // A container that was asked to end is deleted even if its table would keep it.
     if hold.ending && waits && judged.verdict.then() != Then::Delete { GO } else { judged }
 }
 
@@ -73,7 +73,7 @@ fn judge_task(container: &Container, record: &Record, me: &Instance, mode: Mode)
     match mode {
         Mode::Ordinary | Mode::Evacuating => Row::Task(word, record).into(),
         Mode::Closing if word == task::Container::Completed => Row::Task(word, record).into(),
-        // What nobody started may start elsewhere; what was started ends here.
+        // A task that was not started may start on another cell. A started task ends here.
         Mode::Closing if word == task::Container::Reserved && record == task::Task::Pending => GO,
         Mode::Closing => {
             Judgement { row: None, verdict: task::reconcile(task::Container::Completed, record) }
@@ -81,8 +81,8 @@ fn judge_task(container: &Container, record: &Record, me: &Instance, mode: Mode)
     }
 }
 
-/// What is to be done about a record for which there is no container, and which row says so. Of the steps several may
-/// apply, for the document has a table for the instance, and a sentence for its evacuating twin.
+/// Judges a record without a container. Returns the row and the steps. Several steps may apply, because the
+/// document has a table for the instance and a separate sentence for the evacuating instance.
 pub(super) fn judge_absent(record: &Record, me: &Instance) -> (Option<Row>, Vec<Step>) {
     let (row, twin) = match record {
         Record::Absent => return (None, vec![]),
@@ -96,7 +96,7 @@ pub(super) fn judge_absent(record: &Record, me: &Instance) -> (Option<Row>, Vec<
     (Some(row), row.verdict().reported().chain(twin).collect())
 }
 
-/// Whether a record says that this container shall stop.
+/// Returns `true` if a record requires this container to stop.
 pub(super) fn wants_stop(record: &Record, me: &Instance) -> bool {
     match record {
         Record::Lrp(LrpRecord {
@@ -111,7 +111,7 @@ pub(super) fn wants_stop(record: &Record, me: &Instance) -> bool {
     }
 }
 
-/// The containers that a record names.
+/// Returns the containers that a record names.
 pub(super) fn named(record: &Record) -> impl Iterator<Item = &Instance> {
     let (one, two) = match record {
         Record::Absent => (None, None),
@@ -128,11 +128,11 @@ pub(super) fn named(record: &Record) -> impl Iterator<Item = &Instance> {
             TaskState::Pending => (None, None),
         },
     };
-    // An instance and its twin may be one container: it is named once.
+    // The instance and the evacuating instance may be the same container, which is returned once.
     one.into_iter().chain(two.filter(|two| Some(*two) != one))
 }
 
-/// The life that a record speaks of.
+/// Returns the epoch of a record.
 pub(super) const fn epoch_of(record: &Record) -> Option<Epoch> {
     match record {
         Record::Absent => None,
@@ -141,8 +141,8 @@ pub(super) const fn epoch_of(record: &Record) -> Option<Epoch> {
     }
 }
 
-/// When a record last changed. A task never goes back, so its reports need not tell; and where there is no record,
-/// nothing is known to have changed.
+/// Returns the time of the last change of a record. Reports on tasks do not need it, because a task never
+/// returns to an earlier state. Without a record no change is known.
 pub(super) const fn changed_at(record: &Record) -> Timestamp {
     match record {
         Record::Lrp(record) => record.changed_at,
@@ -189,7 +189,8 @@ fn task_words(record: &Record, me: &Instance) -> task::Task {
     }
 }
 
-/// An instance is kept running, so one that ended by itself crashed, however well it ended.
+/// An instance is kept running, so one that ended without a stop request has crashed, even with a successful
+/// exit.
 const fn lrp_container(state: &ContainerState) -> lrp::Container {
     match state {
         ContainerState::Reserved => lrp::Container::Reserved,
@@ -213,24 +214,24 @@ const fn task_container(state: &ContainerState) -> task::Container {
     }
 }
 
-/// Who speaks in a report: a container, or the gap where one should be.
+/// Subject of a report: a container, or a missing container that a record names.
 pub(super) struct Speaker<'a> {
     pub(super) work: WorkKey,
     pub(super) domain: Domain,
     pub(super) by: Instance,
-    /// When the records that were judged had last changed.
+    /// Time of the last change of the judged records.
     pub(super) judged: Timestamp,
-    /// None: there is no container.
+    /// `None` if the container does not exist.
     pub(super) state: Option<&'a ContainerState>,
     pub(super) placement: Option<Box<Explanation>>,
-    /// How the container is kept apart.
+    /// Isolation layers of the container.
     pub(super) isolation: Isolation,
-    /// When the evacuation ends, if there is one.
+    /// Timeout of the evacuation, if there is one.
     pub(super) evacuation_ends: Timestamp,
 }
 
 impl Speaker<'_> {
-    /// The speaker for a record that names a container which isn't there: it speaks of the record's own life.
+    /// Creates the subject for a record that names a missing container. It has the epoch of the record.
     pub(super) fn of_gap(record: &Record, by: Instance) -> Option<Self> {
         let (work, domain) = match record {
             Record::Absent => return None,
@@ -254,7 +255,7 @@ impl Speaker<'_> {
         })
     }
 
-    /// The steps of a row as one report. None: the row asks nothing of the BBS.
+    /// Combines the steps of a row into one report. `None` if the row has no steps for the BBS.
     pub(super) fn report(&self, steps: impl Iterator<Item = Step>) -> Option<Report> {
         let (domain, by, judged) = (self.domain.clone(), self.by.clone(), self.judged);
         match &self.work {
@@ -313,7 +314,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Only rows of RUNNING containers ask for it.
+    /// Used only by rows of RUNNING containers.
     fn net(&self) -> NetInfo {
         match self.state {
             Some(ContainerState::Running(net)) => net.clone(),
@@ -327,7 +328,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// Why it crashed, and the status that it exited with. Only rows of COMPLETED containers ask for it.
+    /// Returns the crash reason and the exit status. Used only by rows of COMPLETED containers.
     fn crash(&self) -> (String, Option<i32>) {
         let exited = |status| ("exited".to_owned(), status);
         match self.state {
@@ -346,7 +347,8 @@ impl Speaker<'_> {
         }
     }
 
-    /// Rows of COMPLETED containers ask for it, and the end of an evacuation, which waits no longer.
+    /// Returns the outcome of a task. Used by rows of COMPLETED containers, and at the end of an evacuation,
+    /// which does not wait any longer.
     fn outcome(&self) -> Outcome {
         match self.state {
             Some(ContainerState::Completed(RunResult::Succeeded { result })) => {
@@ -369,7 +371,7 @@ fn failed(reason: &str) -> Outcome {
     Outcome::Failed { reason: reason.to_owned() }
 }
 
-/// The record that an auctioneer judged when it gave the work: nobody has it yet.
+/// Returns the record that the auctioneer assumed for the work: it is unclaimed.
 pub(super) fn judged_record(work: &Work) -> Record {
     match &work.key {
         WorkKey::Lrp { key, epoch } => Record::Lrp(LrpRecord {
@@ -390,7 +392,7 @@ pub(super) fn judged_record(work: &Work) -> Record {
     }
 }
 
-/// What the executor needs to run work.
+/// Returns the recipe with which the executor runs the work.
 pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Position) -> Recipe {
     let resources = work.order.resources();
     match work.order {

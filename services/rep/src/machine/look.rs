@@ -1,4 +1,4 @@
-//! The one road: look at a container, judge it against its record, act.
+//! The central path: inspect a container, judge it against its record, act.
 
 use schemas::container::{Container, Instance, WorkKey};
 use schemas::message::Record;
@@ -11,17 +11,17 @@ use super::telling::{self, named, told, worth_a_line};
 use super::{Effect, Level, Phase, Rep};
 use crate::reconcile::{Row, Then};
 
-/// How well a record is known when a container is judged by it.
+/// Reliability of the record by which a container is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knowledge {
-    /// As the rep last heard: good enough for all but ending what runs.
+    /// The latest known record. It suffices for all decisions except ending a running container.
     Remembered,
-    /// Read for this very decision.
+    /// The record was read for this decision.
     Read,
 }
 
 impl Rep {
-    /// A container changed, says the executor.
+    /// Handles a change that the executor reported.
     pub(super) fn changed(&mut self, container: Container) {
         let guid = container.instance_guid;
         if self.merge(container) {
@@ -29,8 +29,8 @@ impl Rep {
         }
     }
 
-    /// Takes what the executor says of a container. False: that was known, or is old. RESERVED is never the
-    /// executor's to say.
+    /// Merges the executor's state of a container. Returns `false` if the state is already known or outdated.
+    /// The executor never reports RESERVED.
     pub(super) fn merge(&mut self, container: Container) -> bool {
         let guid = container.instance_guid;
         if rank(&container.state) == Rank::Reserved {
@@ -38,7 +38,7 @@ impl Rep {
         }
         let Some(hold) = self.holds.get_mut(guid) else {
             let since = self.next_message();
-            // After a restart this is what tells how far the log was.
+            // After a restart, this position shows how far the log had progressed.
             self.position = self.position.max(container.let_in_at);
             if self.phase == Phase::Starting {
                 self.log(Level::Info, format!("adopts {}: {}", named(&container), told(&container.state)));
@@ -58,14 +58,15 @@ impl Rep {
         true
     }
 
-    /// Looks at a container and does what its table says. What can't be done is left to the next look.
+    /// Inspects a container and performs the steps of its table. Steps that are not possible now are left to
+    /// the next inspection.
     pub(super) fn look(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(mode) = self.mode() else { return };
         let me = self.instance(guid);
         let Some(hold) = self.holds.get(guid).filter(|hold| !hold.is_leaving()) else { return };
         match hold.known.as_ref().map(|known| judge::wants_stop(&known.record, &me)) {
             None => return self.reads.want(guid),
-            // First, so that a reservation that shall stop is not run because it is claimed.
+            // Stop first, so that a claimed reservation with a stop request is not run.
             Some(true) => self.stop_container(guid, knowledge),
             Some(false) => {}
         }
@@ -108,14 +109,14 @@ impl Rep {
         }
     }
 
-    /// Counts a row that says what to do.
+    /// Counts the application of a row.
     fn met(&mut self, row: Option<Row>) {
         if let Some(row) = row.filter(|row| row.is_told()) {
             *self.rows_met.entry(row).or_default() += 1;
         }
     }
 
-    /// Does the last step of a row.
+    /// Performs the last step of a row.
     pub(super) fn act(&mut self, guid: InstanceGuid, then: Then) {
         match then {
             Then::Nothing => {}
@@ -134,7 +135,8 @@ impl Rep {
         self.emit(Effect::Run(Box::new(judge::recipe(work, guid, let_in_at))));
     }
 
-    /// Whether a reservation that was just claimed may run: much may have happened since the claim was sent.
+    /// Returns `true` if a reservation that was just claimed may run. Its state may have changed since the
+    /// claim was sent.
     pub(super) fn may_run(&self, guid: InstanceGuid) -> bool {
         let Some(hold) = self.holds.get(guid) else { return false };
         let stopping =
@@ -151,7 +153,8 @@ impl Rep {
         mode && !hold.ending && !stopping
     }
 
-    /// Tells the executor to stop what may run. Said once, and again with every reading: orders may be lost.
+    /// Instructs the executor to stop a container that may be running. The order is sent once, and again
+    /// after each read of the record, because orders may be lost.
     pub(super) fn stop_container(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         hold.ending = true;
@@ -165,7 +168,7 @@ impl Rep {
         }
     }
 
-    /// Drops a reservation, or has a container deleted.
+    /// Drops a reservation, or requests the deletion of a container.
     pub(super) fn let_go(&mut self, guid: InstanceGuid) {
         let since = self.next_message();
         let Some(hold) = self.holds.get(guid) else { return };
@@ -185,13 +188,13 @@ impl Rep {
             self.emit(Effect::Delete(guid));
             self.reads.confirm_at(self.now);
         }
-        // While something of it may run, its record stands.
+        // While processes of the container may be running, its record stays.
         if let Some(record) = known.filter(|_| !live) {
             self.judge_gap(guid, &record);
         }
     }
 
-    /// The container is not there any more.
+    /// Removes a container that no longer exists.
     pub(super) fn vanish(&mut self, guid: InstanceGuid) {
         let known = self.holds.remove(guid).and_then(|hold| hold.known);
         if let Some(known) = known {
@@ -199,7 +202,7 @@ impl Rep {
         }
     }
 
-    /// "No Container" includes "No Reservation": puts a record straight that names what isn't there.
+    /// Corrects a record that names a missing container. "No Container" includes "No Reservation".
     pub(super) fn judge_gap(&mut self, guid: InstanceGuid, record: &Record) {
         let me = self.instance(guid);
         if self.flights.has(guid) || !judge::named(record).any(|by| *by == me) {
@@ -215,7 +218,7 @@ impl Rep {
         }
     }
 
-    /// Which tables apply. None: this is not the time to look.
+    /// Returns the applicable tables. `None` if containers must not be judged in this phase.
     fn mode(&self) -> Option<Mode> {
         match self.phase {
             Phase::Starting | Phase::Over => None,

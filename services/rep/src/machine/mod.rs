@@ -1,16 +1,16 @@
-//! The rep as a machine: what comes in, what goes out, and what is between.
+//! State machine of the rep.
 //!
 //! | the file | holds |
 //! |---|---|
-//! | `holds.rs` | containers and reservations, and what is free beside them |
-//! | `judge.rs` | containers and records in the words of the tables |
-//! | `look.rs` | the one road: look, judge, act |
-//! | `reports.rs` | reports on their way to the BBS, and its answers |
-//! | `reads.rs` | lists of containers, records, and when they are asked for |
+//! | `holds.rs` | containers and reservations, and the free resources |
+//! | `judge.rs` | translation between containers, records, tables and reports |
+//! | `look.rs` | the central path: inspect, judge, act |
+//! | `reports.rs` | reports to the BBS and their answers |
+//! | `reads.rs` | container lists, record reads and their schedule |
 //! | `orders.rs` | perform, stop, cancel, evacuate, state |
 //! | `preparing.rs` | preparation of containers before their work is claimed |
 //! | `signs.rs` | heartbeats and self-tests |
-//! | `terms.rs` | which leaders are believed |
+//! | `terms.rs` | accepted terms of leaders |
 
 mod holds;
 mod judge;
@@ -47,40 +47,35 @@ use reports::Flights;
 use signs::{Beats, SelfTests};
 use terms::Leadership;
 
-/// Number of moments within [`limits::ELECTED_SPREAD`] at which cells report to a new leader.
+/// Number of slots within [`limits::ELECTED_SPREAD`] at which cells report to a new leader.
 const SHARES: u16 = 64;
 
-/// How a rep is set up.
+/// Startup configuration of a rep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Its cell.
     pub cell_id: CellId,
-    /// Its data folder: who speaks for the cell.
+    /// Data folder, which identifies the rep that represents the cell.
     pub folder: FolderId,
-    /// The cell's zone.
     pub zone: Zone,
-    /// What the cell offers.
     pub stack: Stack,
-    /// Work must ask for all of these, and for no others.
+    /// Tags of the cell. Work must require exactly these tags.
     pub placement_tags: BTreeSet<PlacementTag>,
-    /// What else is said of the cell.
     pub attributes: Attributes,
-    /// What the cell has in all.
     pub total: Resources,
-    /// How often containers and records are compared.
+    /// Interval between comparisons of containers and records.
     pub poll: Duration,
-    /// How often they are compared while the cell evacuates.
+    /// Interval between comparisons while the cell evacuates.
     pub evacuation_poll: Duration,
-    /// How often the rep says that it is alive.
+    /// Interval between heartbeats.
     pub heartbeat: Duration,
-    /// How long an evacuation may take.
+    /// Maximum duration of an evacuation.
     pub evacuation_timeout: Duration,
-    /// How often the self-test runs.
+    /// Interval between self-tests.
     pub self_test: Duration,
 }
 
 impl Settings {
-    /// What the cell offers.
+    /// Returns the properties that constraints are matched against.
     #[must_use]
     pub const fn offer(&self) -> Offer<'_> {
         Offer {
@@ -92,7 +87,7 @@ impl Settings {
         }
     }
 
-    /// The usual settings.
+    /// Creates settings with the default intervals and without tags or attributes.
     #[must_use]
     pub fn new(cell_id: CellId, folder: FolderId, zone: Zone, stack: Stack, total: Resources) -> Self {
         Self {
@@ -112,201 +107,186 @@ impl Settings {
     }
 }
 
-/// Why a container can't be prepared.
+/// Reason why a container cannot be prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unprepared {
-    /// The reason, as it is reported to the auctioneer.
+    /// Reason reported to the auctioneer.
     pub reason: String,
-    /// `true` if the cell may be unable to create any container, so that the rep tests it at once. `false` if only this
-    /// container finds something taken.
+    /// `true` if the cell may be unable to create any container, so that the rep tests it immediately.
+    /// `false` if only this container failed because something it needs is in use.
     pub is_fault: bool,
 }
 
-/// What comes to a rep.
+/// Input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The executor: this container changed. A hint to look now.
+    /// The executor reports that this container changed. The rep inspects it immediately.
     Container(Container),
-    /// The executor: every container from INITIALIZING on. Answers [`Effect::ListContainers`].
+    /// The executor lists all containers from INITIALIZING on. Answers [`Effect::ListContainers`].
     Containers(Vec<Container>),
-    /// The outcome of [`Effect::Prepare`]. Each container of it gets exactly one, in whatever order.
+    /// Result of [`Effect::Prepare`]. Each of its containers gets exactly one result, in any order.
     Prepared(Vec<(InstanceGuid, Result<(), Unprepared>)>),
-    /// An auctioneer gives work.
+    /// An auctioneer sends work.
     Perform {
-        /// Who waits for [`Effect::AnswerPerform`].
+        /// Identifies the request in [`Effect::AnswerPerform`].
         requester: u64,
-        /// The work.
         perform: Perform,
     },
-    /// The BBS asks to stop instances.
+    /// The BBS orders the stop of instances.
     Stop(Stop),
-    /// The BBS asks to cancel tasks.
+    /// The BBS orders the cancellation of tasks.
     Cancel(Stop),
-    /// The BBS asks to evacuate the cell.
+    /// The BBS orders the evacuation of the cell.
     Evacuate {
-        /// Who waits for [`Effect::AnswerState`].
+        /// Identifies the request in [`Effect::AnswerState`].
         requester: u64,
-        /// The order.
         order: RepOrder,
     },
-    /// The BBS takes the order to evacuate back.
+    /// The BBS revokes the order to evacuate.
     Uncordon {
-        /// Who waits for [`Effect::AnswerState`].
+        /// Identifies the request in [`Effect::AnswerState`].
         requester: u64,
-        /// The order.
         order: RepOrder,
     },
-    /// The BBS asks whether the rep is there.
+    /// The BBS requests the state of the cell.
     State {
-        /// Who waits for [`Effect::AnswerState`].
+        /// Identifies the request in [`Effect::AnswerState`].
         requester: u64,
-        /// The order.
         order: RepOrder,
     },
-    /// What became of [`Effect::Report`]. Every report gets exactly one.
+    /// Result of [`Effect::Report`]. Every report gets exactly one result.
     Reported {
-        /// Which.
         id: u64,
-        /// The answer; none: there was none in time.
+        /// Answer of the BBS. `None` if it did not answer in time.
         answer: Option<Result<Reported, Refusal>>,
     },
-    /// What became of [`Effect::AskRecords`]. Every question gets exactly one.
+    /// Result of [`Effect::AskRecords`]. Every request gets exactly one result.
     Records {
-        /// Which.
         id: u64,
-        /// The answer; none: there was none in time.
+        /// Answer of the BBS. `None` if it did not answer in time.
         answer: Option<Result<RecordsAnswer, Refusal>>,
     },
-    /// Somebody was elected as BBS or auctioneer, who may not know how the cell is.
+    /// A new BBS or auctioneer was elected, which may not know the state of the cell.
     Elected,
-    /// What became of [`Effect::SelfTest`].
+    /// Result of [`Effect::SelfTest`].
     SelfTested(Result<(), String>),
-    /// Nothing else waits: what was gathered is sent. Must follow, sooner or later, upon every other input.
+    /// No other input is queued, so collected messages are sent. Every other input must eventually be
+    /// followed by this one.
     Turn,
-    /// It is as late as [`Rep::alarm`] said, or later.
+    /// The time of [`Rep::alarm`] has been reached.
     Tick,
 }
 
-/// What a rep wants done, in this order.
+/// Output of the state machine. Effects must be performed in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answers an auctioneer.
+    /// Answer an auctioneer.
     AnswerPerform {
-        /// Who waits.
         requester: u64,
-        /// What the rep did not take, or why it doesn't listen.
+        /// Work that the rep refused, or the reason why the whole request was refused.
         answer: Result<Performed, Refusal>,
     },
-    /// Answers the BBS.
+    /// Answer the BBS.
     AnswerState {
-        /// Who waits.
         requester: u64,
-        /// How the cell is, or why the rep doesn't listen.
+        /// State of the cell, or the reason why the order was refused.
         answer: Result<Heartbeat, Refusal>,
     },
-    /// Reports to the BBS.
+    /// Send reports to the BBS.
     Report {
-        /// Comes back with [`Input::Reported`].
+        /// Identifies the message in [`Input::Reported`].
         id: u64,
-        /// The reports.
         reports: Reports,
     },
-    /// Asks the BBS for records.
+    /// Request records from the BBS.
     AskRecords {
-        /// Comes back with [`Input::Records`].
+        /// Identifies the request in [`Input::Records`].
         id: u64,
-        /// The question.
         records: Records,
     },
-    /// Prepares containers: takes what their creation needs, and starts nothing of the recipe.
+    /// Prepare containers: acquire the resources for their creation without starting the recipe.
     Prepare(Vec<Recipe>),
-    /// Gives back what [`Effect::Prepare`] took for a container that is not run.
+    /// Release the resources of [`Effect::Prepare`] for a container that will not run.
     Discard(InstanceGuid),
-    /// Runs a container that was prepared.
+    /// Run a prepared container.
     Run(Box<Recipe>),
-    /// Stops a container, with its grace period.
+    /// Stop a container, with its grace period.
     Stop(InstanceGuid),
-    /// Deletes a container, whatever its state.
+    /// Delete a container in any state.
     Delete(InstanceGuid),
-    /// Asks the executor for all containers.
+    /// List all containers of the executor.
     ListContainers,
-    /// Tries whether the cell can run containers.
+    /// Test whether the cell can run containers.
     SelfTest,
-    /// Says that the rep is alive, and how its cell is.
+    /// Send a heartbeat with the state of the cell.
     Heartbeat(Heartbeat),
-    /// Evacuation is over: the program ends.
+    /// Exit the process, because the evacuation is over.
     Exit,
-    /// Something that operators may want to know.
-    Log {
-        /// How loudly.
-        level: Level,
-        /// What.
-        text: String,
-    },
+    /// Log a message for operators.
+    Log { level: Level, text: String },
 }
 
-/// How loudly something is said.
+/// Severity of a log message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Happens when messages are lost or late.
+    /// Regular events, and cases that occur when messages are lost or late.
     Info,
-    /// Should not happen.
+    /// Cases that should not occur.
     Warn,
 }
 
-/// Where a rep is in its life.
+/// Lifecycle phase of a rep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It learns what runs and what is on record; it says nothing and takes nothing.
+    /// The rep reads its containers and records. It reports nothing and accepts no work.
     Starting,
-    /// It takes work.
+    /// The rep accepts work.
     Open,
-    /// It moves away what it has, until this moment.
+    /// The rep moves its work away.
     Evacuating {
-        /// The evacuation time-out.
+        /// Timeout of the evacuation.
         until: Timestamp,
     },
-    /// Nothing is left, or the time is over: it puts the records straight, until this moment.
+    /// Nothing is left, or the evacuation has timed out. The rep updates the records.
     Closing {
-        /// When the evacuation's time was over: what evacuating records carry.
+        /// Timeout of the evacuation, which evacuating records contain.
         until: Timestamp,
-        /// When it ends, come what may.
+        /// Time at which the rep exits in any case.
         end: Timestamp,
     },
-    /// It is over.
     Over,
 }
 
-/// What a rep was told last of its cell's evacuation: by an answer while it starts, by orders after that.
+/// Latest known evacuation state of the cell: from answers while the rep starts, and from orders after that.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ordered {
-    /// Where the log stood for whoever told it.
+    /// Log position of the source of this state.
     position: Position,
-    /// What the log said when the rep started.
+    /// Evacuation state in the log when the rep started.
     evacuation: Evacuation,
-    /// When, on the count of messages.
+    /// Message counter at that time.
     at: u64,
 }
 
-/// Represents a cell: its containers to the BBS, and the BBS's records to its containers.
+/// State machine of a rep: it reconciles the containers of a cell with the records of the BBS.
 #[derive(Debug)]
 pub struct Rep {
     settings: Settings,
     incarnation: Incarnation,
     ids: Ids,
     clock: Steady,
-    /// The time of this step: what waits is measured by it.
+    /// Time of the current step, from which waiting times are measured.
     now: Timestamp,
     phase: Phase,
-    /// Whom it obeys.
+    /// Accepted terms of the leaders.
     auctioneer: Leadership,
     bbs: Leadership,
     performed: PerformId,
-    /// The highest position that any answer gave.
+    /// Highest log position in any answer.
     position: Position,
-    /// What it was told last of its cell's evacuation.
+    /// Latest known evacuation state of the cell.
     ordered: Ordered,
-    /// Counts messages, so that answers find them.
+    /// Number of the last message, used to match answers.
     messages: u64,
     holds: Holds,
     preparing: Preparing,
@@ -314,15 +294,16 @@ pub struct Rep {
     reads: Reads,
     beats: Beats,
     self_tests: SelfTests,
-    /// How often each row of the tables said what to do.
+    /// Number of times that each row of the tables was applied.
     rows_met: BTreeMap<Row, u64>,
-    /// What this step wants done so far.
+    /// Effects of the current step.
     effects: Vec<Effect>,
 }
 
 impl Rep {
-    /// A rep that just started. `attached` is where the log stood when the leading BBS let it speak for its cell: it takes
-    /// no answer from before. It begins with its first [`Rep::alarm`], which is due at once.
+    /// Creates the state machine of a rep that has just started. `attached` is the log position at which the
+    /// leading BBS accepted the rep for its cell. Answers from earlier positions are ignored. The first
+    /// [`Rep::alarm`] is due immediately.
     #[must_use]
     pub fn new(settings: Settings, attached: Position, incarnation: Incarnation, ids: Ids) -> Self {
         Self {
@@ -349,17 +330,18 @@ impl Rep {
         }
     }
 
-    /// An answer of the BBS tells where the log stands, and who was elected.
+    /// Updates the log position and the elected terms from an answer of the BBS.
     fn learn(&mut self, position: Position, terms: Terms) {
         self.position = self.position.max(position);
         if self.auctioneer.learn(terms.auctioneer) {
-            // Who was refused for a term that was not known yet gives work to who is heard again.
+            // An auctioneer that was refused because its term was unknown sends work again after the next
+            // heartbeat.
             self.beats.urge();
         }
         self.bbs.learn(terms.bbs);
     }
 
-    /// Takes one input and tells everything that follows from it.
+    /// Processes one input and returns all resulting effects.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
         self.now = self.clock.at(now);
         if self.phase == Phase::Over {
@@ -385,8 +367,8 @@ impl Rep {
         std::mem::take(&mut self.effects)
     }
 
-    /// Reports soon what no leader took before. Each cell does so at another moment of the same second, so that a new leader
-    /// does not get everything at once.
+    /// Repeats soon the requests that no leader has answered. Each cell uses another moment within the same
+    /// second, so that a new leader does not receive all of them at once.
     fn elected(&mut self) {
         self.beats.urge();
         let share = u32::from(shard(self.settings.cell_id.as_str(), SHARES));
@@ -395,7 +377,7 @@ impl Rep {
         self.reads.hasten(at);
     }
 
-    /// When the rep next has something to do by itself. None: never again.
+    /// Returns the time of the next timed action. `None` if the rep has stopped.
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         if self.phase == Phase::Over {
@@ -422,26 +404,27 @@ impl Rep {
         .map(|due| self.clock.shown_at(due))
     }
 
-    /// The rows of the tables that said what to do, and how often each did. Only rows that the document has are
-    /// counted.
+    /// Returns the rows of the tables that were applied, with their number of applications. Only rows that
+    /// the document contains are counted.
     #[must_use]
     pub const fn rows_met(&self) -> &BTreeMap<Row, u64> {
         &self.rows_met
     }
 
-    /// The terms and the position of the log that it knows: it obeys no leader of a lower term, and takes no answer from before.
+    /// Returns the known terms and log position. The rep obeys no leader of a lower term and ignores answers
+    /// from earlier positions.
     #[must_use]
     pub const fn known_log(&self) -> (Terms, Position) {
         (Terms { bbs: self.bbs.elected(), auctioneer: self.auctioneer.elected() }, self.position)
     }
 
-    /// Its containers by state.
+    /// Returns the number of containers by state.
     #[must_use]
     pub fn containers(&self) -> ContainerCounts {
         self.holds.by_state()
     }
 
-    /// How much it has under way, by name: at rest each is zero.
+    /// Returns the amount of unfinished work by name. At rest each is zero.
     #[must_use]
     pub fn books(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
@@ -453,14 +436,15 @@ impl Rep {
         ])
     }
 
-    /// How much it remembers, by name: at rest each is bounded by what its cell has.
+    /// Returns the sizes of internal collections by name. At rest each is bounded by the content of the cell.
     #[must_use]
     pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
         let (holds, keys) = self.holds.counts();
         BTreeMap::from([("containers", holds), ("pieces of work on the cell", keys)])
     }
 
-    /// Does what is due. Every step ends with it, so a late [`Input::Tick`] delays nothing that happens anyway.
+    /// Performs everything that is due. Every step calls it, so a late [`Input::Tick`] delays nothing if
+    /// other inputs arrive.
     fn keep_time(&mut self) {
         self.expire_reservations();
         self.answer_performs();
@@ -471,7 +455,7 @@ impl Rep {
         self.beat_when_due();
     }
 
-    /// Sends what was gathered.
+    /// Sends the collected reports and requests.
     fn send(&mut self) {
         self.send_reports();
         self.send_reads();

@@ -1,4 +1,4 @@
-//! What others ask of the rep: to take work, to stop, to cancel, to evacuate, to say how it is.
+//! Requests and orders to the rep: perform work, stop, cancel, evacuate, uncordon, report the state.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::{Effect, Level, Ordered, Phase, Rep, telling};
 use crate::limits;
 
 impl Rep {
-    /// Takes work: reserves resources and has the containers prepared. The answer follows once they are.
+    /// Accepts work: reserves resources and has the containers prepared. The answer follows once they are.
     pub(super) fn perform(&mut self, requester: u64, perform: Perform) {
         if let Err(refusal) = self.obey_auctioneer(&perform) {
             self.emit(Effect::AnswerPerform { requester, answer: Err(refusal) });
@@ -32,7 +32,8 @@ impl Rep {
             if self.holds.has_attempt(&work.key, work.attempt) {
                 continue;
             }
-            // A cell that was given up and is back may run it still: then nothing is started for it.
+            // A cell that was declared lost and has returned may still run the work. Then no second container
+            // is started.
             if let Some(guid) = self.holds.running(&work.key).filter(|_| self.phase == Phase::Open) {
                 running.push(guid);
                 continue;
@@ -57,7 +58,7 @@ impl Rep {
         }
     }
 
-    /// Reads the record of a container and reports what there is to report, even if that was refused before.
+    /// Reads the record of a container and repeats its report, even if the report was refused before.
     fn says_again(&mut self, guid: InstanceGuid) {
         if let Some(hold) = self.holds.get_mut(guid) {
             hold.tried = None;
@@ -73,13 +74,13 @@ impl Rep {
             let problem = format!("has {} pieces: at most {BATCH} are taken", perform.work.len());
             return Err(Refusal::invalid(vec![BadField { field: "work".into(), problem }]));
         }
-        // Of a later term than its own only if nobody was elected in that.
+        // The stored term is higher only if an earlier message named a term without an election.
         let forged = self.performed.term > perform.id.term;
         self.performed = if forged { perform.id } else { self.performed.max(perform.id) };
         Ok(())
     }
 
-    /// Why this work is not taken, if so.
+    /// Returns the reason why the rep refuses work. `None` if it accepts the work.
     fn refuses(&self, work: &Work, free: Resources) -> Option<String> {
         match self.phase {
             Phase::Starting => return Some("the cell is starting".into()),
@@ -121,18 +122,18 @@ impl Rep {
         recipe
     }
 
-    /// Drops reservations that waited too long to be claimed.
+    /// Drops reservations that were not claimed in time.
     pub(super) fn expire_reservations(&mut self) {
         for guid in self.holds.expired(self.now) {
             let waited = limits::RESERVATION.as_secs();
             self.log(Level::Info, format!("reservation {guid} was not claimed within {waited} s: dropped"));
             self.let_go(guid);
-            // A claim may have come through all the same.
+            // The claim may have reached the log anyway.
             self.reads.poll_soon(self.now);
         }
     }
 
-    /// Stops instances and cancels tasks: those that are named, in the life that is named.
+    /// Stops instances and cancels tasks, if container and epoch match the order.
     pub(super) fn stop(&mut self, stop: Stop) {
         let obeyed = self.bbs.obey("BBS", stop.term, self.now);
         self.ask_who_leads(&obeyed);
@@ -143,7 +144,7 @@ impl Rep {
         for (work, guid) in stop.containers.into_iter().take(BATCH) {
             match self.holds.get_mut(guid).map(|hold| hold.container().work == work) {
                 Some(true) => self.end(guid, &work),
-                // Its record says that it is here: the poll puts that straight.
+                // The record names this cell, so a poll corrects it.
                 None => self.reads.poll_soon(self.now),
                 Some(false) => self.log(
                     Level::Warn,
@@ -168,7 +169,7 @@ impl Rep {
         self.look(guid, Knowledge::Remembered);
     }
 
-    /// Begins to move away what the cell has. Asked again, it goes on as it began.
+    /// Starts an evacuation. A repeated order has no effect.
     pub(super) fn evacuate(&mut self, requester: u64, order: RepOrder) {
         let obeyed = self.obey_bbs(order);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
@@ -187,7 +188,8 @@ impl Rep {
         self.state_answer(requester);
     }
 
-    /// Takes work again, and keeps what was not moved yet. An evacuation that is over goes on to its end.
+    /// Revokes an evacuation: the rep accepts work again and keeps the work that has not moved. An evacuation
+    /// that is closing continues to its end.
     pub(super) fn uncordon(&mut self, requester: u64, order: RepOrder) {
         let obeyed = self.obey_bbs(order);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
@@ -205,7 +207,7 @@ impl Rep {
         self.state_answer(requester);
     }
 
-    /// Whether no order of a BBS that knew more of the log told already whether to evacuate.
+    /// Returns `true` if no earlier order came from a BBS with a higher log position.
     fn is_newest(&mut self, order: RepOrder) -> bool {
         let newest = order.position >= self.ordered.position;
         if newest {
@@ -214,11 +216,11 @@ impl Rep {
         newest
     }
 
-    /// Says how the cell is.
+    /// Reports the state of the cell.
     pub(super) fn state(&mut self, requester: u64, order: RepOrder) {
         let answered = match self.obey_bbs(order) {
             Err(refusal) if refusal.code == Code::StaleTerm => Err(refusal),
-            // Whether somebody was elected or not: to say how the cell is changes nothing.
+            // An unconfirmed term is accepted here, because reporting the state changes nothing.
             Ok(()) | Err(_) => self.check_started(),
         };
         match answered {
@@ -238,7 +240,8 @@ impl Rep {
         obeyed
     }
 
-    /// Somebody leads in a term that this rep has not heard of: the next answer of a BBS tells whether it is so.
+    /// Polls soon if an order has a term that this rep does not know. The next answer of a BBS shows whether
+    /// that term is valid.
     fn ask_who_leads(&mut self, obeyed: &Result<(), Refusal>) {
         if obeyed.as_ref().is_err_and(|refusal| refusal.code == Code::Unavailable) {
             self.reads.poll_soon(self.now);
@@ -252,7 +255,7 @@ impl Rep {
         }
     }
 
-    /// Ends an evacuation: when nothing is left, or when its time is over.
+    /// Ends an evacuation when nothing is left or its timeout has passed.
     pub(super) fn close_when_done(&mut self) {
         match self.phase {
             Phase::Evacuating { until } if self.holds.is_empty() || until <= self.now => {
@@ -270,7 +273,7 @@ impl Rep {
         }
     }
 
-    /// What the rep tells when it leaves.
+    /// Returns the message that the rep sends when it exits.
     #[must_use]
     pub const fn leave(&self) -> Leave {
         Leave { folder: self.settings.folder, incarnation: self.incarnation }
@@ -305,7 +308,7 @@ impl Rep {
     }
 }
 
-/// What the work demands of a cell. None: its key and its definition are of different kinds.
+/// Returns the constraint of the work. `None` if its key and its definition are of different kinds.
 fn constraint(work: &Work) -> Option<&Constraint> {
     match (&work.key, &work.order) {
         (WorkKey::Lrp { .. }, Order::Lrp(definition)) => Some(&definition.constraint),

@@ -15,15 +15,15 @@ use crate::limits;
 /// An auctioneer's request with containers that are still being prepared.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Refused work: its place in the request, and the reason.
+    /// Refused work: its index in the request, and the reason.
     pub(super) refused: Vec<(u32, String)>,
-    /// The containers that are being prepared, each with the place of its work in the request.
+    /// Containers in preparation, each with the index of its work in the request.
     pub(super) pending: BTreeMap<InstanceGuid, u32>,
-    /// The answer is sent by then. Work whose preparation takes longer counts as taken.
+    /// Time by which the answer is sent. Work whose preparation takes longer counts as accepted.
     pub(super) until: Timestamp,
 }
 
-/// The auctioneers' requests that are not answered yet, by requester.
+/// Unanswered requests of auctioneers, by requester.
 #[derive(Debug, Default)]
 pub(super) struct Preparing(BTreeMap<u64, Batch>);
 
@@ -33,17 +33,17 @@ impl Preparing {
         self.0.insert(requester, batch);
     }
 
-    /// Number of requests without an answer.
+    /// Returns the number of unanswered requests.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Time by which the next answer is sent at the latest.
+    /// Returns the latest time of the next answer.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.0.values().map(|batch| batch.until).min()
     }
 
-    /// Ends the preparation of a container; its work is refused if there is a reason.
+    /// Ends the preparation of a container. Its work is refused if a reason is given.
     pub(super) fn settle(&mut self, guid: InstanceGuid, refused: Option<String>) {
         for batch in self.0.values_mut() {
             if let Some(place) = batch.pending.remove(&guid) {
@@ -59,7 +59,8 @@ impl Preparing {
 }
 
 impl Rep {
-    /// Takes the results of preparations. Work whose container is ready is claimed; other work is refused.
+    /// Handles the results of preparations. Work whose container is ready is claimed, and other work is
+    /// refused.
     pub(super) fn prepared(&mut self, results: Vec<(InstanceGuid, Result<(), Unprepared>)>) {
         for (guid, result) in results {
             let waits = |hold: &&mut super::holds::Hold| hold.rank() == Rank::Reserved && !hold.prepared;
@@ -83,8 +84,8 @@ impl Rep {
         }
     }
 
-    /// Answers the requests of auctioneers that are settled. A refusal is followed by a heartbeat if the last one reported
-    /// more free resources than there are.
+    /// Answers the requests of auctioneers that are settled. If work was refused and the last heartbeat did
+    /// not report the current free resources, a heartbeat follows.
     pub(super) fn answer_performs(&mut self) {
         for (requester, mut batch) in self.preparing.take_done(self.now) {
             batch.refused.sort_unstable();
@@ -97,7 +98,7 @@ impl Rep {
         }
     }
 
-    /// Time by which an auctioneer gets its answer.
+    /// Returns the time by which an auctioneer gets its answer.
     pub(super) fn answer_until(&self) -> Timestamp {
         self.now + limits::PREPARATION_ANSWER
     }

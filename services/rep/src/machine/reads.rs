@@ -1,7 +1,7 @@
-//! What the rep asks: the executor for its containers, the BBS for records, and when.
+//! Queries of the rep and their schedule: container lists from the executor, and records from the BBS.
 //!
-//! A poll is a list, and then a reading of every record that names the cell or one of its containers. In between,
-//! single containers are read about when a decision needs it.
+//! A poll lists the containers and then reads every record that names the cell or one of its containers.
+//! Between polls, single records are read when a decision needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,24 +19,25 @@ use super::look::Knowledge;
 use super::{Effect, Level, Phase, Rep, telling};
 use crate::limits;
 
-/// A list that the executor was asked for.
+/// Container list that was requested from the executor.
 #[derive(Clone, Copy, Debug)]
 struct Listing {
-    /// When, on the count of messages: what the executor got to know before is in it.
+    /// Message counter at the time of the request. The list includes every container that the executor knew
+    /// before.
     since: u64,
-    /// Whether the records are read afterwards.
+    /// `true` if the records are read afterwards.
     poll: bool,
 }
 
-/// A question for records that waits for its answer.
+/// Unanswered request for records.
 #[derive(Debug)]
 struct Ask {
     guids: Vec<InstanceGuid>,
-    /// Whether it is a poll's: every record that names the cell is looked at.
+    /// `true` for a poll, which reads every record that names the cell.
     cell: bool,
 }
 
-/// What is to be read, and what was asked for.
+/// Queries that are scheduled or unanswered.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     poll_due: Timestamp,
@@ -51,33 +52,34 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// A decision needs the record of this container.
+    /// Schedules a read of the record of this container.
     pub(super) fn want(&mut self, guid: InstanceGuid) {
         self.wanted.insert(guid);
     }
 
-    /// Every record that names the cell is needed.
+    /// Schedules a read of every record that names the cell.
     pub(super) fn want_cell(&mut self) {
         self.cell_wanted = true;
     }
 
-    /// Something was heard that a poll may explain. Polls keep their distance, however much is heard.
+    /// Schedules a poll because of an unexpected message. Polls keep their minimum distance, however many
+    /// such messages arrive.
     pub(super) fn poll_soon(&mut self, now: Timestamp) {
         self.poll_due = self.poll_due.min(now.max(self.polled + limits::RETRY.0));
     }
 
-    /// A container was deleted: a list will tell when it is gone.
+    /// Schedules a list that confirms the deletion of a container.
     pub(super) fn confirm_at(&mut self, now: Timestamp) {
         self.confirm_due.get_or_insert(now + limits::CONFIRM);
     }
 
-    /// Makes what could not be read due by a time, and begins its backoff again: another BBS may answer.
+    /// Makes failed reads due by a time and resets their backoff, because a new BBS may answer.
     pub(super) fn hasten(&mut self, by: Timestamp) {
         self.failures = self.failures.min(1);
         self.not_before = self.not_before.min(by);
     }
 
-    /// Whether something is wanted, or asked for.
+    /// Returns the number of scheduled and unanswered reads.
     pub(super) fn len(&self) -> usize {
         self.wanted.len() + self.asks.len()
     }
@@ -96,8 +98,9 @@ impl Reads {
 }
 
 impl Rep {
-    /// Asks the executor for its containers when it is time. One list at a time: else an old one could be taken for
-    /// the answer to a later question, and what was run in between for gone.
+    /// Requests a container list when one is due. Only one list is requested at a time. Otherwise an old list
+    /// could be mistaken for the answer to a later request, and containers started in between would seem to
+    /// be gone.
     pub(super) fn poll_when_due(&mut self) {
         if self.reads.listing.is_some() {
             return;
@@ -117,7 +120,7 @@ impl Rep {
         self.emit(Effect::ListContainers);
     }
 
-    /// The executor told all its containers.
+    /// Handles the executor's list of all containers.
     pub(super) fn listed(&mut self, containers: Vec<Container>) {
         let guids: BTreeSet<InstanceGuid> = containers.iter().map(|one| one.instance_guid).collect();
         let changed: Vec<InstanceGuid> = containers
@@ -132,8 +135,8 @@ impl Rep {
         }
     }
 
-    /// What the executor knew when it was asked and did not list is gone. What it was told to delete and listed still
-    /// is on its way out.
+    /// Removes the containers that the executor knew at the time of the request and did not list. Listed
+    /// containers with a deletion order are still being deleted.
     fn account(&mut self, listing: Listing, listed: &BTreeSet<InstanceGuid>) {
         for guid in self.holds.guids() {
             let Some(hold) = self.holds.get(guid) else { continue };
@@ -155,7 +158,7 @@ impl Rep {
         }
     }
 
-    /// Asks for the records that are wanted, as far as there is a place for it.
+    /// Requests the scheduled records, up to the limit of unanswered requests.
     pub(super) fn send_reads(&mut self) {
         if self.reads.not_before > self.now {
             return;
@@ -180,14 +183,14 @@ impl Rep {
         }
     }
 
-    /// What containers are for, each thing once.
+    /// Returns the work of containers without duplicates.
     fn work_of(&self, guids: &[InstanceGuid]) -> Vec<WorkKey> {
         let work = guids.iter().filter_map(|guid| self.holds.get(*guid)).map(|hold| &hold.container().work);
         let by_key: BTreeMap<Key, &WorkKey> = work.map(|work| (Key::of(work), work)).collect();
         by_key.into_values().cloned().collect()
     }
 
-    /// The BBS told records, or didn't.
+    /// Handles the BBS's answer to a request for records.
     pub(super) fn read(&mut self, id: u64, answer: Option<Result<RecordsAnswer, Refusal>>) {
         let Some(ask) = self.reads.asks.remove(&id) else { return };
         let why = match answer {
@@ -234,8 +237,9 @@ impl Rep {
         }
     }
 
-    /// Of two answers while the rep starts the later one counts. An order of a position that who was asked after it does
-    /// not know yet may be a forged one: it hinders no other for longer.
+    /// Updates the evacuation state. While the rep starts, the answer with the higher position counts. An
+    /// order may be forged if it has a position that a BBS asked later does not know. From that answer on it
+    /// no longer outranks other orders.
     fn note_evacuation(&mut self, id: u64, answer: &RecordsAnswer) {
         if answer.position >= self.ordered.position {
             self.ordered.evacuation = answer.evacuation;
@@ -247,7 +251,7 @@ impl Rep {
         }
     }
 
-    /// Takes the records in, and tells for which containers they are news or at least not old.
+    /// Stores the records, and returns the containers for which they are not outdated.
     fn learn_all(&mut self, ask: &Ask, answer: &RecordsAnswer) -> BTreeSet<InstanceGuid> {
         let by_key: BTreeMap<Key, &Record> =
             answer.records.iter().filter_map(|record| Some((Key::of_record(record)?, record))).collect();
@@ -257,7 +261,7 @@ impl Rep {
         for guid in guids {
             let Some(hold) = self.holds.get_mut(guid) else { continue };
             if hold.rank() == Rank::Reserved && (self.flights.has(guid) || !hold.prepared) {
-                // Whoever decides on its claim knows the record better than anybody who answers questions.
+                // The BBS that decides on the claim knows a later record than the BBS that answers queries.
                 continue;
             }
             let record = by_key.get(&Key::of(&hold.container().work)).copied().unwrap_or(&Record::Absent);
@@ -268,8 +272,9 @@ impl Rep {
         read
     }
 
-    /// The rep knows what runs and what is on record: it says that it is there, and takes work unless its cell is to be
-    /// evacuated. If not all was told in one answer, a poll looks for records without containers.
+    /// Leaves the starting phase once containers and records are known. The rep sends a heartbeat and accepts
+    /// work, unless the cell must be evacuated. If the records came in several answers, a poll looks for
+    /// records without containers.
     fn open(&mut self, complete: bool) {
         let limit = self.settings.evacuation_timeout;
         let until = match self.ordered.evacuation {
@@ -290,13 +295,13 @@ impl Rep {
         }
     }
 
-    /// Puts records straight that name containers of this cell which aren't there.
+    /// Corrects records that name missing containers of this cell.
     fn judge_gaps(&mut self, records: &[Record]) {
         let here = |by: &&Instance| by.cell_id == self.settings.cell_id;
         let named = records
             .iter()
             .flat_map(|record| judge::named(record).filter(here).map(move |by| (by.instance_guid, record)));
-        // A deleted container counts as one that isn't there once nothing of it runs.
+        // A deleted container counts as missing once none of its processes runs.
         let gaps: Vec<_> = named
             .filter(|(guid, _)| self.holds.get(*guid).is_none_or(|hold| hold.is_leaving() && !hold.is_live()))
             .take(limits::ORPHANS)

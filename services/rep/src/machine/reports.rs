@@ -1,9 +1,9 @@
-//! Reports on their way to the BBS, and what comes back.
+//! Reports to the BBS, and their answers.
 //!
 //! ```text
 //! add ─▶ waiting ── Turn, a place is free ──▶ sent ── answered ─▶ settled
 //!           ▲                                  │
-//!           └── looked at anew when due ◀── postponed (unanswered, or "not now")
+//!           └── judged again when due ◀── postponed (unanswered, or "not now")
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,15 +21,15 @@ use super::{Effect, Level, Rep, judge, telling};
 use crate::limits;
 use crate::reconcile::Then;
 
-/// A report that no container stands behind is sent at most this often; then the next poll finds the gap again.
+/// Maximum number of attempts for a report without a container. After that the next poll finds the gap again.
 const GAP_ATTEMPTS: u32 = 5;
 
-/// A report that is not settled yet. There is at most one for a container.
+/// Unsettled report. There is at most one per container.
 #[derive(Debug)]
 struct Flight {
     report: Report,
     then: Then,
-    /// Whether it speaks of a container that isn't there.
+    /// `true` if the container is missing.
     gap: bool,
     failures: u32,
     stage: Stage,
@@ -42,12 +42,12 @@ enum Stage {
     Postponed(Timestamp),
 }
 
-/// Every report that is not settled yet.
+/// Unsettled reports by container.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     of: BTreeMap<InstanceGuid, Flight>,
     waiting: VecDeque<InstanceGuid>,
-    /// When those that are postponed are looked at anew.
+    /// Times at which postponed reports are judged again.
     postponed: BTreeSet<(Timestamp, InstanceGuid)>,
     sent: BTreeMap<u64, Vec<InstanceGuid>>,
 }
@@ -65,7 +65,7 @@ impl Flights {
         self.of.len() + self.sent.len()
     }
 
-    /// How many wait for a place in a message.
+    /// Returns the number of reports that wait for a message.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -89,7 +89,7 @@ impl Flights {
         self.put(guid, Flight { stage: Stage::Waiting, ..flight });
     }
 
-    /// Takes back a report, unless it is on its way: then its answer is needed.
+    /// Cancels a report, unless it was sent: then its answer is needed.
     pub(super) fn cancel(&mut self, guid: InstanceGuid) {
         if self.of.get(&guid).is_some_and(|flight| flight.stage != Stage::Sent) {
             self.remove(guid);
@@ -97,7 +97,7 @@ impl Flights {
         }
     }
 
-    /// The next message, in the order in which the reports came up: as many as fit, at least one.
+    /// Takes the next message: waiting reports in their order, as many as fit and at least one.
     fn next_message(&mut self) -> Option<(Vec<InstanceGuid>, Vec<Report>)> {
         if self.sent.len() >= limits::REPORTS_IN_FLIGHT {
             return None;
@@ -137,7 +137,8 @@ impl Flights {
         self.of.insert(guid, flight);
     }
 
-    /// Makes what is postponed due by a time, and begins its backoff again: another leader may take it.
+    /// Makes postponed reports due by a time and resets their backoff, because another leader may accept
+    /// them.
     pub(super) fn hasten(&mut self, by: Timestamp) {
         self.postponed.clear();
         for (guid, flight) in &mut self.of {
@@ -159,7 +160,7 @@ impl Flights {
 }
 
 impl Rep {
-    /// Sends what was gathered, as far as there is a place for it.
+    /// Sends the waiting reports, up to the limit of unanswered messages.
     pub(super) fn send_reports(&mut self) {
         while let Some((guids, reports)) = self.flights.next_message() {
             let id = self.next_message();
@@ -169,7 +170,7 @@ impl Rep {
         }
     }
 
-    /// The BBS answered, or didn't.
+    /// Handles the BBS's answer to a message of reports.
     pub(super) fn reported(&mut self, id: u64, answer: Option<Result<Reported, Refusal>>) {
         let Some(guids) = self.flights.sent.remove(&id) else { return };
         match answer {
@@ -216,14 +217,16 @@ impl Rep {
         let stale = result.refused.as_ref().is_some_and(|refusal| refusal.code == Code::StaleRecord);
         if self.holds.get(guid).is_none() {
             if !flight.gap || stale {
-                // It was dropped while its report was under way, which may have made a record of it.
+                // The reservation was dropped while its report was unanswered, and the report may have
+                // created a record.
                 self.judge_gap(guid, &result.record);
             }
             return;
         }
         match &result.refused {
             Some(refusal) => {
-                // That the record changed meanwhile is the way things go where several decide; it is judged again.
+                // A changed record is normal if several components decide at the same time. It is judged
+                // again.
                 if !stale {
                     self.log_refused(guid, refusal);
                 }
@@ -246,9 +249,9 @@ impl Rep {
         self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));
     }
 
-    /// If another life of the guid goes on, this container belongs to none, even where no record says so. If it can't be
-    /// started though nothing has its place, that belongs to another cell. If the record has changed, the same may be right
-    /// to ask again.
+    /// Handles a refused report. If the guid is in another epoch, the container is obsolete even without a
+    /// record. If the container cannot be started although the record names no other one, its place belongs
+    /// to another cell. If the record has changed, the same report may be valid now.
     fn reconsider(&mut self, guid: InstanceGuid, (code, is_named): (Code, bool), gap: bool) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         let elsewhere = code == Code::ActualLrpCannotBeStarted && !is_named;
@@ -258,7 +261,7 @@ impl Rep {
         }
     }
 
-    /// The BBS believes that this cell is lost: it is told otherwise, and asked what became of the records.
+    /// Sends a heartbeat and reads the records again if the BBS considers this cell lost.
     pub(super) fn react_to(&mut self, code: Code) {
         if code == Code::CellAbsent {
             self.beats.urge();
@@ -266,8 +269,8 @@ impl Rep {
         }
     }
 
-    /// Looks anew at the containers whose reports were not answered: they, or their records, may have changed. Where
-    /// there is no container, the same is said again.
+    /// Judges the containers of unanswered reports again, because they or their records may have changed. A
+    /// report without a container is repeated.
     pub(super) fn retry_reports(&mut self) {
         for guid in self.flights.due(self.now) {
             let Some(flight) = self.flights.remove(guid) else { continue };
@@ -277,7 +280,8 @@ impl Rep {
                     self.look(guid, Knowledge::Remembered);
                     self.follow_up(guid, flight);
                 }
-                // Its reservation was dropped: nothing waits for this claim. Whether it came through is to be read.
+                // The reservation was dropped, so the claim is not needed. A poll shows whether it reached
+                // the log.
                 None if flight.then == Then::Run => self.reads.poll_soon(self.now),
                 None if flight.failures < GAP_ATTEMPTS => self.flights.put_again(guid, flight),
                 None => self.reads.poll_soon(self.now),
@@ -285,8 +289,9 @@ impl Rep {
         }
     }
 
-    /// After a look because of an unanswered report: what is asked now was asked before. A reservation that its record
-    /// names already is run by the answer to its claim, so that is asked for again.
+    /// Completes the retry of an unanswered report: a new report inherits the number of failures. A claim is
+    /// repeated even if the record already names the reservation, because only its answer runs the
+    /// reservation.
     fn follow_up(&mut self, guid: InstanceGuid, before: Flight) {
         let waits = self.holds.get(guid).is_some_and(|hold| hold.rank() == Rank::Reserved);
         match self.flights.of.get_mut(&guid) {
@@ -297,7 +302,8 @@ impl Rep {
     }
 }
 
-/// At most this many bytes a report is long as JSON: names of full length, and the texts as they are escaped.
+/// Returns an upper bound of a report's size as JSON, in bytes: names of maximum length, and texts after
+/// escaping.
 fn weight(report: &Report) -> usize {
     const NAMES: usize = 1024;
     let rest = match report {
@@ -329,7 +335,7 @@ fn weight_of_step(step: &process::ReportStep) -> usize {
     STEP + rest
 }
 
-/// An explanation is cut to size where it is made.
+/// Explanations are limited where they are created.
 const fn weight_of_placement(placement: Option<&Explanation>) -> usize {
     match placement {
         Some(_) => schemas::limits::EXPLANATION_BYTES,

@@ -1,4 +1,4 @@
-//! What the rep says of its cell: heartbeats; and what it finds out by itself: self-tests.
+//! Health of the cell: heartbeats and self-tests.
 
 use schemas::cell::Presence;
 use schemas::message::Heartbeat;
@@ -8,7 +8,7 @@ use schemas::{Timestamp, cluster, codec};
 use super::{Effect, Level, Phase, Rep};
 use crate::limits;
 
-/// What a change of which is worth a heartbeat.
+/// State whose change triggers a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Said {
     free: Resources,
@@ -16,7 +16,7 @@ struct Said {
     unhealthy: Option<String>,
 }
 
-/// The heartbeats so far.
+/// State of the heartbeats.
 #[derive(Debug, Default)]
 pub(super) struct Beats {
     sequence: u64,
@@ -25,27 +25,28 @@ pub(super) struct Beats {
 }
 
 impl Beats {
-    /// Somebody believes that the cell is lost, or doesn't know of it yet.
+    /// Requests a heartbeat, because a recipient considers the cell lost or does not know it.
     pub(super) const fn urge(&mut self) {
         self.urgent = true;
     }
 }
 
-/// The self-tests so far.
+/// State of the self-tests.
 #[derive(Debug, Default)]
 pub(super) struct SelfTests {
     due: Timestamp,
     running: bool,
     failures: u32,
     unhealthy: Option<String>,
-    /// Whether a container could not be created since the last test that passed: failed tests follow each other quickly.
+    /// `true` if a container could not be created since the last successful test. Failed tests are then
+    /// repeated quickly.
     suspected: bool,
-    /// When the last one ended.
+    /// End of the last test.
     ended: Timestamp,
 }
 
 impl SelfTests {
-    /// Why the cell can't run containers, if so.
+    /// Returns the reason why the cell cannot run containers. `None` if it can.
     pub(super) fn unhealthy(&self) -> Option<&str> {
         self.unhealthy.as_deref()
     }
@@ -56,7 +57,7 @@ impl SelfTests {
 }
 
 impl Rep {
-    /// What is free of the cell.
+    /// Returns the free resources of the cell.
     pub(super) fn free(&self) -> Resources {
         self.settings.total.minus(self.holds.used())
     }
@@ -65,7 +66,7 @@ impl Rep {
         Said { free: self.free(), evacuating: self.evacuates(), unhealthy: self.self_tests.unhealthy.clone() }
     }
 
-    /// How the cell is. Each is counted, so that an older one that comes late is known as such.
+    /// Creates a heartbeat. Its sequence number lets recipients detect an older heartbeat that arrives late.
     pub(super) fn heartbeat(&mut self) -> Heartbeat {
         self.beats.sequence += 1;
         let Said { free, evacuating, unhealthy } = self.said();
@@ -92,7 +93,7 @@ impl Rep {
         }
     }
 
-    /// Says that the rep is there, and how its cell is.
+    /// Sends a heartbeat.
     pub(super) fn beat(&mut self) {
         let heartbeat = self.heartbeat();
         self.beats.last = Some((self.now, self.said()));
@@ -107,7 +108,7 @@ impl Rep {
         }
     }
 
-    /// Somebody believes that there is room where there is none: it is told what there is.
+    /// Sends a heartbeat if the last one reported other free resources than there are.
     pub(super) fn tell_room(&mut self) {
         let told = self.beats.last.as_ref().is_some_and(|(_, said)| said.free == self.free());
         if self.speaks() && !told {
@@ -122,15 +123,16 @@ impl Rep {
         }
     }
 
-    /// Every few seconds, and soon after a change; changes that come fast are told together.
+    /// Returns the time of the next heartbeat: after the regular interval, or soon after a change. Changes in
+    /// quick succession are reported together.
     pub(super) fn next_beat(&self) -> Timestamp {
         let Some((at, said)) = &self.beats.last else { return self.now };
-        // What was taken and is free again is news, too: somebody may have waited for it.
+        // Room that was used and freed again is a change as well, because waiting work may need it.
         let changed = self.beats.urgent || self.holds.freed() || *said != self.said();
         *at + if changed { limits::COALESCE } else { self.settings.heartbeat }
     }
 
-    /// Tries whether the cell can run containers, when it is time.
+    /// Starts a self-test when it is due.
     pub(super) fn self_test_when_due(&mut self) {
         if self.self_tests.next_due().is_some_and(|at| at <= self.now) {
             self.self_tests.running = true;
@@ -138,7 +140,7 @@ impl Rep {
         }
     }
 
-    /// Takes the result of a self-test. One failure is bad luck; several in a row are a broken cell.
+    /// Handles the result of a self-test. Only several consecutive failures make the cell unhealthy.
     pub(super) fn self_tested(&mut self, result: Result<(), String>) {
         if !std::mem::take(&mut self.self_tests.running) {
             return;
@@ -166,8 +168,8 @@ impl Rep {
         }
     }
 
-    /// Tests the cell at once because a container could not be created, and again quickly while that fails. Tests keep a
-    /// distance, however many containers fail.
+    /// Tests the cell immediately after a container could not be created, and again quickly while tests fail.
+    /// Tests keep a minimum distance, however many containers fail.
     pub(super) fn hasten_self_test(&mut self) {
         let tests = &mut self.self_tests;
         if tests.unhealthy.is_none() {

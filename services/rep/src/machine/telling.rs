@@ -1,4 +1,4 @@
-//! What the rep tells operators of its work, in words.
+//! Texts of the rep's log messages.
 
 use schemas::container::{Container, ContainerState, Instance, RunResult};
 use schemas::message::{LrpRecord, LrpState, Record, TaskState};
@@ -8,12 +8,12 @@ use super::Level;
 use super::holds::{Hold, Rank};
 use crate::reconcile::{Step, Surprise, Verdict};
 
-/// A container by what people know it by.
+/// Returns the work and the guid of a container as text.
 pub(super) fn named(container: &Container) -> String {
     format!("{} as {}", container.work, container.instance_guid)
 }
 
-/// The state of a container, as a person wants to read it.
+/// Returns the state of a container as text.
 pub(super) fn told(state: &ContainerState) -> String {
     match state {
         ContainerState::Reserved => "is reserved".to_owned(),
@@ -30,7 +30,7 @@ pub(super) fn told(state: &ContainerState) -> String {
     }
 }
 
-/// Whether a container that comes into this state gets a line in the log.
+/// Returns `true` if the transition to this state is logged.
 pub(super) const fn worth_a_line(state: &ContainerState) -> bool {
     match state {
         ContainerState::Running(_) | ContainerState::Completed(_) => true,
@@ -38,14 +38,14 @@ pub(super) const fn worth_a_line(state: &ContainerState) -> bool {
     }
 }
 
-/// How many of what there are: "1 container", "2 containers".
+/// Returns a number with its noun: "1 container", "2 containers".
 pub(super) fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// A case that a table calls conceivable or worse, with its record and what follows, and how loudly it is told. What is
-/// expected goes without saying, and so does waiting, and that a container which has ended as its record knows it is
-/// reported and deleted: that it has ended was told.
+/// Returns the log message of a case and its level. `None` for expected cases and for conceivable cases
+/// without steps. A container that ended as its record names it is not logged either, because its end was
+/// logged before.
 pub(super) fn case(hold: &Hold, verdict: Verdict, me: &Instance) -> Option<(Level, String)> {
     let known = hold.known.as_ref().map(|known| &known.record);
     let level = match verdict.surprise {
@@ -64,13 +64,13 @@ pub(super) fn case(hold: &Hold, verdict: Verdict, me: &Instance) -> Option<(Leve
     Some((level, text))
 }
 
-/// Whether a container has ended that its record names.
+/// Returns `true` if the container has ended and the record names it.
 fn is_usual_end(hold: &Hold, known: Option<&Record>, me: &Instance) -> bool {
     hold.rank() == Rank::Completed
         && known.is_some_and(|record| super::judge::named(record).any(|by| by == me))
 }
 
-/// A record that names a container which isn't there, and what follows.
+/// Describes a record that names a missing container, and the resulting steps.
 pub(super) fn gap(guid: InstanceGuid, record: &Record, me: &Instance, steps: &[Step]) -> String {
     let of = match record {
         Record::Absent => "a record that does not exist".to_owned(),
@@ -88,7 +88,7 @@ fn all(steps: &[Step]) -> String {
     steps.iter().map(|step| step.words()).collect::<Vec<_>>().join(", then ")
 }
 
-/// What a record says, seen from a container.
+/// Describes a record from the point of view of a container.
 fn recorded(record: &Record, me: &Instance) -> String {
     let by = |holder: &Instance| {
         if holder == me { "in it".to_owned() } else { elsewhere(holder) }

@@ -1,39 +1,40 @@
-//! Whose orders are obeyed: a leader's of the highest term. A rep doesn't follow the log; it learns from the BBS's answers
-//! which terms the log names. A term that nobody was elected in is believed only if it is the next one, and not for ever:
-//! so no forged order makes a rep refuse its true leader.
+//! Terms of leaders whose orders the rep obeys. A rep does not follow the log. It learns from answers of the
+//! BBS which terms the log names. A term without a known election is accepted only if it is the next one, and
+//! only for a limited time. A forged order therefore cannot make a rep refuse the real leader.
 
 use std::time::Duration;
 
 use schemas::{Code, Refusal, Timestamp};
 
-/// How long a term is believed that the log doesn't name. It takes less until an answer of the BBS names a new leader.
+/// Maximum time for which a term is accepted that the log does not name. An answer of the BBS normally names
+/// a new leader sooner.
 const UNCONFIRMED: Duration = Duration::from_secs(15);
 
-/// The terms of one role.
+/// Terms of one role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leadership {
-    /// The highest that the log names, as far as an answer told.
+    /// Highest term that an answer of the BBS named.
     elected: u64,
-    /// Since when somebody gives orders in the term after that.
+    /// Time of the first order in the following term.
     next_since: Option<Timestamp>,
 }
 
 impl Leadership {
-    /// The highest that is believed.
+    /// Returns the highest accepted term.
     fn highest(&self, now: Timestamp) -> u64 {
         let believed = self.next_since.is_some_and(|since| now.since(since) < UNCONFIRMED);
         self.elected + u64::from(believed)
     }
 
-    /// The highest term that the log names, as far as an answer told.
+    /// Returns the highest term that an answer of the BBS named.
     pub(super) const fn elected(&self) -> u64 {
         self.elected
     }
 
-    /// Somebody gives an order as the leader of a term.
+    /// Accepts or refuses an order of a leader of this term.
     ///
     /// # Errors
-    /// `StaleTerm` below the highest term; `Unavailable` for one that the log has to name first.
+    /// `StaleTerm` below the highest accepted term. `Unavailable` for a term that the log must name first.
     pub(super) fn obey(&mut self, role: &str, term: u64, now: Timestamp) -> Result<(), Refusal> {
         if term == self.elected.saturating_add(1) {
             self.next_since.get_or_insert(now);
@@ -51,7 +52,7 @@ impl Leadership {
         Ok(())
     }
 
-    /// An answer of the BBS names the highest term of the log. Whether it is news.
+    /// Updates the highest elected term from an answer of the BBS. Returns `true` if it is new.
     pub(super) fn learn(&mut self, elected: u64) -> bool {
         let news = elected > self.elected;
         if news {

@@ -1,41 +1,36 @@
-//! A container of a process against both records of its index, while its cell evacuates (Diego Dev Notes, "Harmonizing
-//! during evacuation").
+//! Table for a container of a process and both records of its index, while its cell evacuates (Diego Dev
+//! Notes, "Harmonizing during evacuation").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{Crash, DeleteContainer, RemoveEvacuating, RemoveLrp, SetEvacuating, Unclaim};
 use super::lrp::{Container, Lrp};
 use super::{Holder, Verdict, conceivable, expected, inconceivable};
 
-/// The state of the instance ActualLRP, seen from a container.
+/// State of the instance ActualLRP from the point of view of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
-    /// There is none.
     Absent,
-    /// UNCLAIMED, and an auction is to come.
+    /// UNCLAIMED, with an auction pending.
     Unclaimed,
     /// UNCLAIMED with a placement error (ε of the document).
     Unplaced,
-    /// CLAIMED.
     Claimed(Holder),
-    /// RUNNING.
     Running(Holder),
-    /// CRASHED.
     Crashed,
 }
 
-/// The state of the evacuating ActualLRP, seen from a container. Where it exists it is RUNNING.
+/// State of the evacuating ActualLRP from the point of view of a container. If it exists, it is RUNNING.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Twin {
-    /// There is none.
     Absent,
-    /// RUNNING-α: it names this container.
+    /// RUNNING-α: the record names this container.
     Alpha,
-    /// RUNNING-β: it names another one.
+    /// RUNNING-β: the record names another container.
     Beta,
 }
 
 impl Instance {
-    /// All of them, in the order of the table.
+    /// Variants in the order of the table.
     pub const ALL: [Self; 8] = [
         Self::Unclaimed,
         Self::Unplaced,
@@ -47,7 +42,7 @@ impl Instance {
         Self::Absent,
     ];
 
-    /// It as Diego Dev Notes write it.
+    /// Returns the name in Diego Dev Notes.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -64,10 +59,10 @@ impl Instance {
 }
 
 impl Twin {
-    /// All of them, in the order of the table.
+    /// Variants in the order of the table.
     pub const ALL: [Self; 3] = [Self::Absent, Self::Alpha, Self::Beta];
 
-    /// It as Diego Dev Notes write it.
+    /// Returns the name in Diego Dev Notes.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -102,7 +97,7 @@ impl From<Lrp> for Instance {
     }
 }
 
-/// What resolves a container of an evacuating cell.
+/// Returns the verdict on a container of an evacuating cell.
 #[must_use]
 pub fn reconcile(container: Container, instance: Instance, twin: Twin) -> Verdict {
     match container {
@@ -114,7 +109,7 @@ pub fn reconcile(container: Container, instance: Instance, twin: Twin) -> Verdic
     }
 }
 
-/// "When the container is in the Running state".
+/// Verdict of the section "When the container is in the Running state".
 #[must_use]
 #[rustfmt::skip]
 pub const fn running(instance: Instance, twin: Twin) -> Verdict {
@@ -126,7 +121,7 @@ pub const fn running(instance: Instance, twin: Twin) -> Verdict {
         (I::Unclaimed,      T::Alpha)  => expected(&[]),
         (I::Unplaced,       T::Alpha)  => conceivable(&[]),
         (I::Unclaimed,      T::Beta)   => conceivable(&[DeleteContainer]),
-        // The document lacks this row: settled as the one without ε (docs/model.md, "Evacuation").
+        // The document lacks this row. It is treated like the one without ε (docs/model.md, "Evacuation").
         (I::Unplaced,       T::Beta)   => conceivable(&[DeleteContainer]),
         (I::Claimed(Alpha), T::Absent) => conceivable(&[SetEvacuating, Unclaim]),
         (I::Claimed(Alpha), T::Alpha)  => conceivable(&[Unclaim]),
@@ -149,8 +144,8 @@ pub const fn running(instance: Instance, twin: Twin) -> Verdict {
     }
 }
 
-/// "When the container is not Running", first case: the container goes, and another cell shall run the instance. The
-/// same is done with a running container when the evacuation's time is over.
+/// First case of "When the container is not Running": the container is deleted, and another cell runs the
+/// instance. The same applies to a running container when the evacuation times out.
 #[must_use]
 #[rustfmt::skip]
 pub const fn give_up(instance: Instance, twin: Twin) -> Verdict {
@@ -166,7 +161,8 @@ pub const fn give_up(instance: Instance, twin: Twin) -> Verdict {
     }
 }
 
-/// "When the container is not Running", third case: as usual, and the evacuating record goes if it is this one's.
+/// Third case of "When the container is not Running": the regular table applies, and an evacuating record of
+/// this container is removed.
 #[must_use]
 #[rustfmt::skip]
 pub const fn crashed(instance: Instance, twin: Twin) -> Verdict {
@@ -182,7 +178,8 @@ pub const fn crashed(instance: Instance, twin: Twin) -> Verdict {
     }
 }
 
-/// "When the container is not Running", second case: as usual, and the evacuating record goes if it is this one's.
+/// Second case of "When the container is not Running": the regular table applies, and an evacuating record of
+/// this container is removed.
 #[must_use]
 #[rustfmt::skip]
 pub const fn shutdown(instance: Instance, twin: Twin) -> Verdict {

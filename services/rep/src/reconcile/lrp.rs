@@ -1,46 +1,39 @@
-//! A container of a process against its ActualLRP (Diego Dev Notes, "Harmonizing ActualLRPs with Container State:
-//! Rep").
+//! Table for a container of a process and its ActualLRP (Diego Dev Notes, "Harmonizing ActualLRPs with
+//! Container State: Rep").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{Claim, Crash, DeleteContainer, RemoveEvacuating, RemoveLrp, Run, Start};
 use super::{Holder, Verdict, conceivable, expected, inconceivable};
 
-/// The state of a container, as the tables for processes need it.
+/// State of a container in the tables for processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Container {
-    /// Room is kept for it.
+    /// Resources are reserved.
     Reserved,
-    /// It is being created.
     Initializing,
-    /// It is created and not yet healthy.
+    /// Created and not yet healthy.
     Created,
-    /// It runs.
     Running,
-    /// It is COMPLETED without having been asked to stop.
+    /// COMPLETED without a stop request.
     Crashed,
-    /// It is COMPLETED because it was asked to stop.
+    /// COMPLETED after a stop request.
     Shutdown,
-    /// There is neither a container nor a reservation.
+    /// Neither a container nor a reservation exists.
     None,
 }
 
-/// The state of an ActualLRP, seen from a container.
+/// State of an ActualLRP from the point of view of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lrp {
-    /// There is none.
     Absent,
-    /// UNCLAIMED.
     Unclaimed,
-    /// CLAIMED.
     Claimed(Holder),
-    /// RUNNING.
     Running(Holder),
-    /// CRASHED.
     Crashed,
 }
 
 impl Container {
-    /// All of them, in the order of the table.
+    /// Variants in the order of the table.
     pub const ALL: [Self; 7] = [
         Self::Reserved,
         Self::Initializing,
@@ -51,7 +44,7 @@ impl Container {
         Self::None,
     ];
 
-    /// It as Diego Dev Notes write it.
+    /// Returns the name in Diego Dev Notes.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -67,7 +60,7 @@ impl Container {
 }
 
 impl Lrp {
-    /// All of them, in the order of the table.
+    /// Variants in the order of the table.
     pub const ALL: [Self; 7] = [
         Self::Absent,
         Self::Unclaimed,
@@ -78,7 +71,7 @@ impl Lrp {
         Self::Crashed,
     ];
 
-    /// It as Diego Dev Notes write it.
+    /// Returns the name in Diego Dev Notes.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -93,7 +86,8 @@ impl Lrp {
     }
 }
 
-/// What brings the two into harmony. Where there is no container, only records that name it are the rep's business.
+/// Returns the verdict on a container and its record. Without a container, only records that name it concern
+/// the rep.
 #[must_use]
 #[rustfmt::skip]
 pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {
@@ -150,7 +144,7 @@ pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {
 
         (C::None,         L::Claimed(Alpha)) => conceivable(&[RemoveLrp]),
         (C::None,         L::Running(Alpha)) => conceivable(&[RemoveLrp]),
-        // The table has no further rows without a container: such a record is none of this cell's business.
+        // The table has no other rows without a container. Such records do not concern this cell.
         (C::None,         L::Absent | L::Unclaimed | L::Claimed(Omega) | L::Running(Omega) | L::Crashed)
                                              => expected(&[]),
     }

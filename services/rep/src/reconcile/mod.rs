@@ -1,4 +1,4 @@
-//! The three tables that bring containers and records into harmony, one row per line (docs/model.md, "The rep's
+//! The three tables that reconcile containers and records, one row per line (docs/model.md, "The rep's
 //! tables").
 //!
 //! | the file | the table |
@@ -6,10 +6,10 @@
 //! | [`lrp`] | "Harmonizing ActualLRPs with Container State: Rep" |
 //! | [`evacuation`] | "Harmonizing during evacuation" |
 //! | [`task`] | "Harmonizing Tasks with Container State: Rep" |
-//! | [`row`] | the rows by themselves, for whoever counts which were met |
+//! | [`row`] | enumeration of the rows, for counting |
 //!
-//! A table says what to do and how surprising the case is. Who does it, and what must have been read before, is the
-//! machine's concern.
+//! A table gives the steps of a case and its degree of surprise. The state machine performs the steps and
+//! decides which records must be read before.
 
 pub mod evacuation;
 pub mod lrp;
@@ -18,7 +18,7 @@ pub mod task;
 
 pub use row::Row;
 
-/// Whose container a record names: this one (α of the document), or any other (ω, β).
+/// Container that a record names: this one (α of the document) or any other (ω, β).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// This container on this cell.
@@ -27,48 +27,47 @@ pub enum Holder {
     Omega,
 }
 
-/// How surprising a case is, in the words of Diego Dev Notes. A table's "Inconceivable?" is counted as inconceivable.
+/// Degree of surprise of a case, in the terms of Diego Dev Notes. A table's "Inconceivable?" is counted as
+/// inconceivable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Surprise {
-    /// The way things go.
+    /// Regular operation.
     Expected,
-    /// Happens when messages are lost or late.
+    /// Occurs when messages are lost or late.
     Conceivable,
-    /// Should not happen; said loudly.
+    /// Should not occur. Logged as a warning.
     Inconceivable,
 }
 
-/// One thing to do.
+/// Step of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Makes the ActualLRP CLAIMED by this container.
+    /// Make the ActualLRP CLAIMED by this container.
     Claim,
-    /// Makes the ActualLRP RUNNING in this container; creates it if there is none.
+    /// Make the ActualLRP RUNNING in this container, and create it if it does not exist.
     Start,
-    /// Performs the `RepCrashDance`.
+    /// Perform the `RepCrashDance`.
     Crash,
-    /// Deletes the ActualLRP.
+    /// Delete the ActualLRP.
     RemoveLrp,
-    /// Makes the ActualLRP UNCLAIMED, so that another cell runs it.
+    /// Make the ActualLRP UNCLAIMED, so that another cell runs it.
     Unclaim,
-    /// Makes the evacuating record name this container: creates it, or takes it over.
+    /// Create or take over the evacuating record, so that it names this container.
     SetEvacuating,
-    /// Deletes the evacuating record.
+    /// Delete the evacuating record.
     RemoveEvacuating,
-    /// Makes the task RUNNING in this container.
+    /// Make the task RUNNING in this container.
     StartTask,
-    /// Makes the task COMPLETED with the container's outcome.
+    /// Make the task COMPLETED with the container's outcome.
     CompleteTask,
-    /// Makes the task COMPLETED and failed, for it has no container.
+    /// Make the task COMPLETED and failed, because it has no container.
     FailTask,
-    /// Runs the container.
     Run,
-    /// Deletes the container.
     DeleteContainer,
 }
 
 impl Step {
-    /// It as an operator reads it.
+    /// Returns the step as text for operators.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -87,8 +86,8 @@ impl Step {
         }
     }
 
-    /// Whether it is done to the container. Only the last step of a row is; everything else is
-    /// asked of the BBS.
+    /// Returns `true` if the step applies to the container. Only the last step of a row does. The BBS
+    /// performs all others.
     #[must_use]
     pub const fn is_of_container(self) -> bool {
         match self {
@@ -107,33 +106,29 @@ impl Step {
     }
 }
 
-/// What is done to the container at the end of a row, when the BBS has agreed to what stands before it.
+/// Action on the container at the end of a row, after the BBS has accepted the preceding steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Nothing.
     Nothing,
-    /// It is run.
     Run,
-    /// It is deleted.
     Delete,
 }
 
-/// What a table says of a case.
+/// Result of a table for one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// How surprising it is.
     pub surprise: Surprise,
-    /// What to do, in order; the first step that fails ends the row.
+    /// Steps in order. The first step that fails ends the row.
     pub steps: &'static [Step],
 }
 
 impl Verdict {
-    /// The steps that are asked of the BBS, in one decision.
+    /// Returns the steps for the BBS, which belong to one decision.
     pub fn reported(self) -> impl Iterator<Item = Step> {
         self.steps.iter().copied().filter(|step| !step.is_of_container())
     }
 
-    /// What is done to the container when the BBS has agreed.
+    /// Returns the action on the container after the BBS has accepted the steps.
     #[must_use]
     pub const fn then(self) -> Then {
         match self.steps.last() {
@@ -156,17 +151,17 @@ impl Verdict {
     }
 }
 
-/// A row that the document calls expected.
+/// Creates the verdict of a row that the document calls expected.
 pub(crate) const fn expected(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Expected, steps }
 }
 
-/// A row that the document calls conceivable.
+/// Creates the verdict of a row that the document calls conceivable.
 pub(crate) const fn conceivable(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Conceivable, steps }
 }
 
-/// A row that the document calls inconceivable.
+/// Creates the verdict of a row that the document calls inconceivable.
 pub(crate) const fn inconceivable(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Inconceivable, steps }
 }

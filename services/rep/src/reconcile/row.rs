@@ -1,4 +1,4 @@
-//! The rows of the three tables: what a rep may meet.
+//! Enumeration of the rows of the three tables.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use super::lrp::{self, Lrp};
 use super::task::{self, Task};
 use super::{Holder, Verdict};
 
-/// One case of one table.
+/// Row of one of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
-    /// A container of a process against its ActualLRP.
+    /// Container of a process and its ActualLRP.
     Lrp(lrp::Container, Lrp),
-    /// A container of a process against both records of its index, while its cell evacuates.
+    /// Container of a process and both records of its index, while its cell evacuates.
     Evacuation(lrp::Container, Instance, Twin),
-    /// A container of a task against the task.
+    /// Container of a task and the task.
     Task(task::Container, Task),
 }
 
 impl Row {
-    /// Every row that the document has: a line of a table or, of a container that doesn't run on an evacuating cell, a
-    /// case of one of its three sentences.
+    /// Returns every row that the document contains: a line of a table, or a case of the three sentences on
+    /// containers that do not run on an evacuating cell.
     pub fn all() -> impl Iterator<Item = Self> {
         let lrps = lrp::Container::ALL.into_iter().flat_map(|one| Lrp::ALL.map(|two| Self::Lrp(one, two)));
         let both = || Instance::ALL.into_iter().flat_map(|instance| Twin::ALL.map(|twin| (instance, twin)));
@@ -32,8 +32,8 @@ impl Row {
         lrps.chain(evacuations).chain(tasks).filter(|row| row.is_told())
     }
 
-    /// Whether the document tells of this case. Without a container it tells only of records that name this cell, and
-    /// one row of a running container it forgot (docs/model.md, "The rep's tables").
+    /// Returns `true` if the document contains this case. Without a container it contains only records that
+    /// name this cell. One row of a running container is missing there (docs/model.md, "The rep's tables").
     #[must_use]
     pub const fn is_told(self) -> bool {
         match self {
@@ -61,8 +61,8 @@ impl Row {
         }
     }
 
-    /// Why no road leads to this row; none: one does. It takes a forged message, a log that lost or changed an entry,
-    /// or an executor that no longer knows what it said to meet one all the same.
+    /// Returns the reason why this row cannot occur in regular operation. `None` if it can. Such a row occurs
+    /// only after a forged message, a lost or changed log entry, or inconsistent reports of the executor.
     #[must_use]
     pub const fn out_of_reach(self) -> Option<&'static str> {
         use lrp::Container as C;
@@ -99,7 +99,7 @@ impl Row {
         }
     }
 
-    /// What its table says.
+    /// Returns the verdict of the row's table.
     #[must_use]
     pub fn verdict(self) -> Verdict {
         match self {
@@ -111,7 +111,7 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// As Diego Dev Notes write it.
+    /// Formats the row with the names of Diego Dev Notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lrp(container, record) => write!(f, "{}, {}", container.words(), record.words()),

@@ -1,47 +1,41 @@
-//! A container of a task against the task (Diego Dev Notes, "Harmonizing Tasks with Container State: Rep").
+//! Table for a container of a task and the task (Diego Dev Notes, "Harmonizing Tasks with Container State:
+//! Rep").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{CompleteTask, DeleteContainer, FailTask, Run, StartTask};
 use super::{Holder, Verdict, conceivable, expected, inconceivable};
 
-/// The state of a container, as the table for tasks needs it.
+/// State of a container in the table for tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Container {
-    /// Room is kept for it.
+    /// Resources are reserved.
     Reserved,
-    /// It is being created.
     Initializing,
-    /// It is created.
     Created,
-    /// It runs.
     Running,
-    /// It ended, in whatever way.
+    /// Ended, with any result.
     Completed,
-    /// There is neither a container nor a reservation.
+    /// Neither a container nor a reservation exists.
     None,
 }
 
-/// The state of a task, seen from a container. A task that no container ever ran is complete in another one.
+/// State of a task from the point of view of a container. A completed task that no container ran counts as
+/// one of another container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Task {
-    /// There is none.
     Absent,
-    /// PENDING.
     Pending,
-    /// RUNNING.
     Running(Holder),
-    /// COMPLETED.
     Completed(Holder),
-    /// RESOLVING.
     Resolving(Holder),
 }
 
 impl Container {
-    /// All of them, in the order of the table.
+    /// Variants in the order of the table.
     pub const ALL: [Self; 6] =
         [Self::Reserved, Self::Initializing, Self::Created, Self::Running, Self::Completed, Self::None];
 
-    /// It as Diego Dev Notes write it.
+    /// Returns the name in Diego Dev Notes.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -56,7 +50,7 @@ impl Container {
 }
 
 impl Task {
-    /// All of them, in the order of the table.
+    /// Variants in the order of the table.
     pub const ALL: [Self; 8] = [
         Self::Absent,
         Self::Pending,
@@ -68,7 +62,7 @@ impl Task {
         Self::Resolving(Omega),
     ];
 
-    /// It as Diego Dev Notes write it.
+    /// Returns the name in Diego Dev Notes.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -84,7 +78,8 @@ impl Task {
     }
 }
 
-/// What brings the two into harmony. Where there is no container, only tasks that name it are the rep's business.
+/// Returns the verdict on a container and its task. Without a container, only tasks that name it concern the
+/// rep.
 #[must_use]
 #[rustfmt::skip]
 pub const fn reconcile(container: Container, task: Task) -> Verdict {
@@ -139,7 +134,7 @@ pub const fn reconcile(container: Container, task: Task) -> Verdict {
         (C::None,         T::Running(Alpha))   => conceivable(&[FailTask]),
         (C::None,         T::Completed(Alpha)) => expected(&[]),
         (C::None,         T::Resolving(Alpha)) => expected(&[]),
-        // The table has no further rows without a container: such a task is none of this cell's business.
+        // The table has no other rows without a container. Such tasks do not concern this cell.
         (C::None,         T::Absent | T::Pending | T::Running(Omega) | T::Completed(Omega) | T::Resolving(Omega))
                                                => expected(&[]),
     }

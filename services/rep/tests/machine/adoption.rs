@@ -1,4 +1,4 @@
-//! A rep that starts again finds containers and records, and says nothing before it knows both.
+//! Tests of a restarted rep: it finds containers and records, and reports nothing before it knows both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::cell::Cell;
 use crate::small_bbs::SmallBbs;
 use crate::words;
 
-/// The rep of this cell dies; its containers and the BBS live on, and another rep starts.
+/// Restarts the rep of this cell. The containers and the BBS stay.
 fn restart(cell: Cell) -> Cell {
     let (bbs, containers, now) = (cell.bbs, cell.containers, cell.now);
     let mut cell = Cell::asleep(words::settings(), bbs, containers);
@@ -107,7 +107,7 @@ fn containers_that_nobody_claimed_are_judged_by_the_record_that_was_read() {
         [of(web, "web", ContainerState::Created), of(api, "api", ContainerState::Created)].into();
     let mut cell = Cell::asleep(words::settings(), bbs, containers);
     cell.input(Input::Tick);
-    // `web` is claimed, which is inconceivable; nobody desires `api`.
+    // `web` is claimed, which is inconceivable. `api` is not desired.
     assert_eq!(cell.told(), "self-test, read, delete, claim");
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, web);
     assert_eq!(cell.loud.len(), 1, "{:?}", cell.loud);
@@ -181,7 +181,8 @@ fn the_log_of_a_life_is_in_words() {
     let guid = cell.running("web");
     let task = cell.running_task("count");
     cell.said.clear();
-    // Somebody else runs it, the record is gone, and what is recorded isn't there: each says so, and what follows.
+    // Another cell runs the instance, the container of a task is missing, and the evacuation ends. Each
+    // message names the case and the resulting steps.
     let other = words::guid(9);
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();

@@ -1,4 +1,4 @@
-//! What a cell has is never given away twice.
+//! Tests that the resources of a cell are never allocated twice.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ fn what_a_container_had_is_free_only_when_nothing_of_it_runs() {
     assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
 }
 
-/// What may happen to a cell.
+/// Random event that a test applies to a cell.
 #[derive(Clone, Debug)]
 enum Deed {
     Desire(u8, u8),
@@ -134,7 +134,7 @@ fn pick(cell: &Cell, which: u8) -> Option<InstanceGuid> {
     cell.containers.keys().nth(usize::from(which) % count).copied()
 }
 
-/// Diego Dev Notes, "Container State": the allowed transitions.
+/// Returns `true` if Diego Dev Notes, "Container State", allow the transition.
 const fn may_become(from: &ContainerState, to: &ContainerState) -> bool {
     match from {
         ContainerState::Reserved | ContainerState::Initializing => {
@@ -149,7 +149,7 @@ const fn may_become(from: &ContainerState, to: &ContainerState) -> bool {
 }
 
 fn happen(cell: &mut Cell, deed: &Deed, number: u64) {
-    // Every life needs a time of its own.
+    // Each epoch needs a unique time.
     cell.now = cell.now.next();
     match deed {
         Deed::Desire(name, count) => {
@@ -172,7 +172,7 @@ fn happen(cell: &mut Cell, deed: &Deed, number: u64) {
         }
         Deed::Auction => cell.auction(number),
         Deed::Again => {
-            // An old message, late: whatever waits now, and what never was.
+            // A late message with work that waits now and work that never existed.
             let mut work = cell.bbs.work();
             work.push(words::lrp_work(words::lrp_key("ghost", 0, words::at(0)), words::at(0)));
             cell.perform(words::perform(1, work));
@@ -223,7 +223,7 @@ fn check(cell: &Cell) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Everything that the records say is here: CLAIMED, RUNNING, or an evacuating twin.
+/// Returns the containers that the records name: CLAIMED, RUNNING, or evacuating instances.
 fn on_record(cell: &Cell) -> Vec<InstanceGuid> {
     let lrps = cell.bbs.processes.values().flat_map(|process| process.slots.iter());
     let lrps = lrps.flat_map(|slot| {
@@ -237,7 +237,7 @@ fn on_record(cell: &Cell) -> Vec<InstanceGuid> {
     guids
 }
 
-/// The executor does what it was told: what is being deleted goes, what shall stop stops.
+/// Makes the executor carry out its orders: deletions complete, and containers with a stop order stop.
 fn obey(cell: &mut Cell) {
     happen(cell, &Deed::Bury, 0);
     let stopping: Vec<InstanceGuid> = cell.stopping.iter().copied().collect();

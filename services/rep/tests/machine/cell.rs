@@ -1,4 +1,4 @@
-//! A cell: a rep, the containers that its executor has, and the BBS that it speaks to.
+//! Test fixture of a cell: a rep, the containers of its executor, and its BBS.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,42 +21,42 @@ pub(crate) struct Cell {
     pub(crate) rep: Rep,
     pub(crate) bbs: SmallBbs,
     pub(crate) containers: BTreeMap<InstanceGuid, Container>,
-    /// Why no container can be prepared, if so.
+    /// Reason why no container can be prepared. `None` if all can.
     pub(crate) unprepared: Option<Unprepared>,
-    /// Whether preparations take long: they end when the story says so.
+    /// `true` if preparations complete only on demand of the test.
     pub(crate) slow_preparation: bool,
     pub(crate) preparing: Vec<InstanceGuid>,
-    /// Containers that were prepared, or were to be, and are not wanted.
+    /// Containers that were prepared or should have been, and were discarded.
     pub(crate) discarded: Vec<InstanceGuid>,
-    /// Containers whose deletion takes long: they are listed until the story ends them.
+    /// Containers whose deletion is slow. They are listed until the test removes them.
     pub(crate) dying: Vec<InstanceGuid>,
     pub(crate) slow_deletion: bool,
-    /// Containers that were told to stop, and end when the story says so.
+    /// Containers with a stop order, which the test ends.
     pub(crate) stopping: BTreeSet<InstanceGuid>,
-    /// How many of the next messages to the BBS are lost, and how many of its answers.
+    /// Number of the following messages to the BBS that are lost.
     pub(crate) lose_messages: usize,
-    /// How many of the next reports are lost, and nothing else.
+    /// Number of the following reports that are lost. Other messages arrive.
     pub(crate) lose_reports: usize,
     pub(crate) lose_answers: usize,
-    /// How many of the next messages are given up by who waits for their answer, and arrive all the same, later.
+    /// Number of the following messages that time out at the sender and arrive later.
     pub(crate) late_messages: usize,
     pub(crate) late: Vec<Reports>,
-    /// How many of the next answers take their time.
+    /// Number of the following answers that are delayed.
     pub(crate) slow_answers: usize,
     pub(crate) held: Vec<Input>,
-    /// What the rep did, in its order, in a few words.
+    /// Actions of the rep in order, in a few words each.
     pub(crate) story: Vec<String>,
     pub(crate) performed: Vec<Result<Performed, Refusal>>,
     pub(crate) heartbeats: Vec<Heartbeat>,
     pub(crate) answers: Vec<Result<Heartbeat, Refusal>>,
     pub(crate) loud: Vec<String>,
-    /// What it tells operators as a matter of course.
+    /// Log messages of level `Info`.
     pub(crate) said: Vec<String>,
     pub(crate) exited: bool,
 }
 
 impl Cell {
-    /// A cell that has not started yet.
+    /// Creates a cell that has not started.
     pub(crate) fn asleep(
         settings: Settings,
         bbs: SmallBbs,
@@ -93,7 +93,7 @@ impl Cell {
         }
     }
 
-    /// A cell that is empty and open.
+    /// Creates an empty cell that accepts work.
     pub(crate) fn open() -> Self {
         let mut cell = Self::asleep(words::settings(), SmallBbs::default(), BTreeMap::new());
         cell.input(Input::Tick);
@@ -102,7 +102,7 @@ impl Cell {
         cell
     }
 
-    /// The rep dies, and another one starts.
+    /// Replaces the rep by a new one.
     pub(crate) fn restart(&mut self, seed: u64) {
         let attached = Position(self.bbs.position);
         self.rep = Rep::new(words::settings(), attached, words::incarnation(), Ids::new(seed));
@@ -110,7 +110,8 @@ impl Cell {
         self.input(Input::Tick);
     }
 
-    /// One input and everything that follows from it, in the order in which it comes up; a turn when nothing waits.
+    /// Processes an input and all inputs that result from it, in order. A turn follows when the queue is
+    /// empty.
     pub(crate) fn input(&mut self, input: Input) {
         let mut waiting = VecDeque::from([input]);
         let mut turned = false;
@@ -196,7 +197,7 @@ impl Cell {
         None
     }
 
-    /// The executor's outcome of every preparation so far.
+    /// Returns the result of every preparation so far.
     pub(crate) fn preparations(&mut self) -> Input {
         let outcome = |guid| (guid, self.unprepared.clone().map_or(Ok(()), Err));
         Input::Prepared(std::mem::take(&mut self.preparing).into_iter().map(outcome).collect())
@@ -210,7 +211,7 @@ impl Cell {
         None
     }
 
-    /// What was late arrives: first the messages, then the answers, the last one first.
+    /// Delivers everything that was delayed: first the messages, then the answers in reverse order.
     pub(crate) fn arrive(&mut self) {
         for reports in std::mem::take(&mut self.late) {
             self.bbs.report(&reports, self.now);
@@ -220,7 +221,7 @@ impl Cell {
         }
     }
 
-    /// Lets time pass, from alarm to alarm.
+    /// Advances the time from alarm to alarm.
     pub(crate) fn pass(&mut self, length: Duration) {
         let end = self.now + length;
         let mut alarms = 0;
@@ -233,12 +234,12 @@ impl Cell {
         self.now = end;
     }
 
-    /// What the story says so far, taken from it.
+    /// Takes the recorded actions.
     pub(crate) fn told(&mut self) -> String {
         std::mem::take(&mut self.story).join(", ")
     }
 
-    /// Gives the rep everything that waits to be placed.
+    /// Sends all waiting work to the rep.
     pub(crate) fn auction(&mut self, number: u64) {
         let perform = words::perform(number, self.bbs.work());
         self.perform(perform);
@@ -248,7 +249,7 @@ impl Cell {
         self.input(Input::Perform { requester: perform.id.number, perform });
     }
 
-    /// The executor says that a container is so.
+    /// Reports a new state of a container from the executor.
     pub(crate) fn becomes(&mut self, guid: InstanceGuid, state: ContainerState) {
         let container = self.containers.get_mut(&guid).unwrap();
         container.state = state;
@@ -256,13 +257,13 @@ impl Cell {
         self.input(Input::Container(container));
     }
 
-    /// The only container.
+    /// Returns the only container.
     pub(crate) fn only(&self) -> InstanceGuid {
         assert_eq!(self.containers.len(), 1, "{:?}", self.containers);
         *self.containers.keys().next().unwrap()
     }
 
-    /// An order in a term, of a BBS that knows the log.
+    /// Returns an order in this term from a BBS with the full log.
     pub(crate) fn order(&self, term: u64) -> RepOrder {
         RepOrder { term, position: Position(self.bbs.position) }
     }
@@ -281,7 +282,8 @@ impl Cell {
         self.bbs.tasks.get(name).map_or("-", |task| task.state_name())
     }
 
-    /// What the executor's containers take together, without those that are deleted and of which nothing runs.
+    /// Returns the resources of the executor's containers. Containers that have ended and are being deleted
+    /// do not count.
     pub(crate) fn taken(&self) -> Resources {
         let dead = |one: &Container| is_completed(&one.state) && self.dying.contains(&one.instance_guid);
         self.containers
@@ -290,7 +292,7 @@ impl Cell {
             .fold(Resources::default(), |sum, one| sum.plus(one.resources))
     }
 
-    /// Starts one instance of a process and returns its container, which runs.
+    /// Starts an instance of a process and returns its running container.
     pub(crate) fn running(&mut self, name: &str) -> InstanceGuid {
         self.bbs.desire(name, 1, self.now);
         self.auction(1);
@@ -302,7 +304,7 @@ impl Cell {
         guid
     }
 
-    /// Starts a task and returns its container, which runs.
+    /// Starts a task and returns its running container.
     pub(crate) fn running_task(&mut self, name: &str) -> InstanceGuid {
         self.bbs.desire_task(name, self.now);
         self.auction(1);
@@ -328,7 +330,7 @@ fn is_completed(state: &ContainerState) -> bool {
     )
 }
 
-/// A report in a few words.
+/// Describes a report in a few words.
 fn tell(report: &schemas::message::Report) -> String {
     use schemas::message::Report;
     use schemas::process::ReportStep::{Actual, Evacuating};

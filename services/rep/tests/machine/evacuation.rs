@@ -1,4 +1,4 @@
-//! A cell is evacuated.
+//! Tests of the evacuation of a cell.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use rep::Input;
 use crate::cell::Cell;
 use crate::words::{self, STOPPED};
 
-/// The other cell runs `web/0`.
+/// Makes another cell run `web/0`.
 fn replaced(cell: &mut Cell) {
     let steps = vec![
         process::ReportStep::Actual(actual::Command::Start {
@@ -73,7 +73,7 @@ fn a_running_instance_stays_routable_until_its_replacement_runs() {
     assert!(cell.containers.is_empty());
 }
 
-/// Another definition takes the place of what is evacuated: its container stays until that runs.
+/// If another definition replaces the evacuated instance, its container stays until the new instance runs.
 #[test]
 fn a_running_instance_stays_routable_until_another_definition_runs_in_its_place() {
     let mut cell = Cell::open();
@@ -128,7 +128,7 @@ fn a_rep_that_restarts_while_its_cell_evacuates_takes_no_work_and_keeps_to_the_s
             cell.evacuate();
             cell.bbs.evacuation = Evacuation::Began(start);
         } else {
-            // The order did not reach the rep that was there.
+            // The order did not reach the previous rep.
             cell.bbs.evacuation = Evacuation::Wanted;
         }
         cell.pass(Duration::from_secs(100));
@@ -175,7 +175,8 @@ fn an_order_that_comes_after_a_later_one_changes_nothing() {
     cell.input(Input::Evacuate { requester: 1, order: at(70) });
     cell.input(Input::Uncordon { requester: 1, order: at(60) });
     assert!(evacuates(&cell), "an old order to take work again");
-    // One that names a position which the log hasn't reached is a forged one: it is not the newest for long.
+    // A position that the log has not reached reveals a forged order. It outranks other orders only for a
+    // short time.
     cell.input(Input::Evacuate { requester: 1, order: at(u64::MAX) });
     cell.input(Input::Uncordon { requester: 1, order: at(90) });
     assert!(evacuates(&cell));
@@ -291,7 +292,7 @@ fn a_rep_that_restarts_removes_evacuating_records_of_containers_that_are_gone() 
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
 }
 
-/// The other cell claims `web/0`.
+/// Makes another cell claim `web/0`.
 fn replaced_claim(cell: &mut Cell) {
     let report = process::Report {
         domain: words::domain(),

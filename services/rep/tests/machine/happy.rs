@@ -1,4 +1,4 @@
-//! From an auction to RUNNING, with every effect; and what happens when everything is said twice.
+//! Tests of the path from an auction to RUNNING with every effect, and of repeated messages.
 
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::small_bbs::SmallBbs;
 use crate::words::{self, at, perform};
 
-/// Everything but heartbeats and logs, which other stories are about.
+/// Processes an input and returns the effects without heartbeats and logs, which other tests cover.
 fn step(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
     let mut effects = words::step_prepared(rep, now, input);
     effects.retain(|effect| !matches!(effect, Effect::Heartbeat(_) | Effect::Log { .. }));
@@ -69,12 +69,12 @@ fn work_is_answered_claimed_run_and_started() {
     let mut rep = started();
     let work = bbs.work();
 
-    // The auctioneer isn't kept waiting: its answer comes before anything else.
+    // The auctioneer gets its answer before any other effect.
     let input = Input::Perform { requester: 4, perform: perform(1, work) };
     let answer = Ok(Performed { refused: vec![] });
     assert_eq!(step(&mut rep, at(1), input), [Effect::AnswerPerform { requester: 4, answer }]);
 
-    // No question first: the auctioneer judged the record.
+    // No read is necessary first, because the auctioneer sent the record.
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = bbs.report(reports, at(2));
@@ -232,7 +232,7 @@ fn everything_said_twice_is_done_once() {
     let sent = step(&mut rep, at(3), Input::Turn);
     let [Effect::Report { reports, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(reports.reports.len(), 1);
-    // An event that comes late takes nothing back.
+    // An event that arrives late does not revert the state.
     let late = words::container(guid, words::lrp_key("web", 0, at(0)), ContainerState::Created);
     assert_eq!(step(&mut rep, at(3), Input::Container(late)), []);
     assert_eq!(step(&mut rep, at(3), Input::Turn), []);
@@ -246,7 +246,7 @@ fn a_claim_that_is_refused_drops_the_reservation() {
     step(&mut rep, at(1), Input::Perform { requester: 1, perform: perform(1, bbs.work()) });
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
-    // Another cell was faster.
+    // Another cell claimed the instance first.
     let mut other = reports.clone();
     if let Report::Lrp { report, .. } = &mut other.reports[0] {
         report.by = Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") };

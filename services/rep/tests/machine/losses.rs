@@ -1,4 +1,4 @@
-//! Messages and answers are lost, refused, late; records and containers disagree.
+//! Tests of lost, refused and late messages and answers, and of disagreements between records and containers.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::words;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Another cell reports about `web/0`.
+/// Makes another cell report on `web/0`.
 pub(crate) fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
     let report = process::Report {
         domain: words::domain(),
@@ -80,7 +80,8 @@ fn what_was_judged_by_a_record_that_has_changed_is_judged_anew() {
     cell.pass(SECOND);
     cell.bbs.process("web", &process::Command::Retire { index: 0, definition_id: None }, cell.now).unwrap();
     cell.becomes(guid, ContainerState::Running(words::net(1)));
-    // What is said first is refused, with the record as it is: it shall stop, and says so once more.
+    // The first report is refused and returns the current record. The rep stops the container and reports
+    // again.
     assert_eq!(cell.told(), "start+remove /e, stop, start+remove /e");
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
 }
@@ -91,7 +92,8 @@ fn a_task_whose_start_came_through_runs_when_the_bbs_says_so_again() {
     cell.bbs.desire_task("count", cell.now);
     cell.lose_answers = 1;
     cell.auction(1);
-    // Refused for now, with the record as it is: RUNNING in this container, which is not run yet.
+    // The report is refused for now and returns the record: RUNNING in this container, which has not been run
+    // yet.
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.pass(SECOND);
     assert_eq!(cell.told(), "start task, start task, read");
@@ -112,7 +114,7 @@ fn a_claim_of_a_reservation_that_was_dropped_is_not_said_again() {
     cell.lose_messages = 1;
     cell.auction(1);
     assert_eq!(cell.told(), "claim");
-    // It takes longer than the reservation is kept until it is known that nobody answers.
+    // The reservation expires before the missing answer is detected.
     cell.pass(Duration::from_secs(61));
     cell.arrive();
     cell.pass(Duration::from_secs(10));
@@ -145,7 +147,8 @@ fn a_crash_whose_answer_is_lost_counts_once() {
     cell.becomes(guid, words::failed("broken"));
     assert_eq!(cell.told(), "crash(broken)");
     cell.pass(SECOND);
-    // The second is refused, for the record names nobody: so the table says that the container goes.
+    // The second report is refused because the record names no container. The table then deletes the
+    // container.
     assert_eq!(cell.told(), "crash(broken), delete");
     assert_eq!(cell.bbs.processes["web"].actual(&fixtures::place(0, "web")).unwrap().crash_count, 1);
 }
@@ -173,14 +176,15 @@ fn a_running_container_is_deleted_only_by_a_record_read_for_it() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The cell is thought lost, another one takes over, and only then the container is RUNNING.
+    // The cell is declared lost, another cell takes over, and only then the container is RUNNING.
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9), isolation: Isolation::NONE });
     cell.bbs.lost.clear();
     cell.story.clear();
     cell.becomes(guid, ContainerState::Running(words::net(1)));
-    // Start is refused with the record, which says that the container must go; it is read anew before.
+    // The start is refused, and the returned record requires the deletion of the container. The record is
+    // read again before that.
     assert_eq!(cell.told(), "start+remove /e, read, delete");
     assert!(cell.containers.is_empty());
     assert_eq!(cell.bbs.holder("web", 0).unwrap().cell_id, words::cell_id("c2"));
@@ -203,7 +207,7 @@ fn a_running_container_stays_when_its_record_can_not_be_read() {
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);
-    // Meanwhile the other one crashes for good: what the refusal said is no longer true.
+    // In the meantime the other container crashes permanently, so the record in the refusal is outdated.
     cell.lose_messages = 1;
     cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
     assert_eq!(cell.told(), "read");
@@ -284,7 +288,7 @@ fn a_second_list_is_not_asked_for_before_the_first_is_there() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The executor takes its time. What it says at last is from before the container ran.
+    // The executor is slow. Its answer shows the state from before the container ran.
     cell.pass(Duration::from_secs(60));
     assert!(!ask(&mut cell));
     cell.input(Input::Containers(vec![]));
@@ -338,7 +342,7 @@ fn a_container_of_an_earlier_life_goes_and_its_record_after_it() {
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     cell.pass(Duration::from_secs(30));
     assert_eq!(cell.told(), "read, stop, delete");
-    // The record stands while something of the container runs.
+    // The record stays while processes of the container are running.
     cell.pass(Duration::from_secs(5));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert_eq!(cell.told(), "");
@@ -354,7 +358,7 @@ fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The record is lost with the cell, and the next life has no instance.
+    // The record is lost with the cell, and the next epoch has no instance.
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
@@ -373,7 +377,8 @@ fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
 fn a_container_goes_whose_index_belongs_to_another_cell_by_now() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
-    // It was lost, and forgotten: when it is back, its index waits for another cell.
+    // The cell was declared lost and its record was removed. After its return, the index waits for another
+    // cell.
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     cell.bbs.lost.clear();
@@ -419,7 +424,7 @@ fn postponed_reports_follow_within_a_second_of_an_election() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let job = cell.running_task("job");
-    // Nobody leads for a minute.
+    // No BBS leads for a minute.
     cell.lose_reports = usize::MAX;
     cell.becomes(guid, words::failed("broken"));
     cell.becomes(job, words::succeeded("42"));
@@ -441,7 +446,7 @@ fn a_report_that_was_under_way_at_an_election_is_said_again_after_a_second() {
     cell.lose_reports = usize::MAX;
     cell.becomes(guid, words::failed("broken"));
     cell.pass(SECOND * 20);
-    // The next answer takes its time, and the election comes in between.
+    // The next answer is delayed, and the election happens before it arrives.
     cell.slow_answers = usize::MAX;
     while !cell.held.iter().any(|held| matches!(held, Input::Reported { .. })) {
         cell.pass(SECOND);

@@ -1,5 +1,5 @@
-//! The rep's machine, step by step and in stories. The BBS that answers it is a small one, but decides with the
-//! language's own machines; the executor is a table of containers.
+//! Tests of the rep's state machine, as single steps and as scenarios. Its BBS is a small model that decides
+//! with the state machines of `schemas`. Its executor is a map of containers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod adoption;

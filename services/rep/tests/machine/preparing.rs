@@ -1,4 +1,4 @@
-//! Containers are prepared before their work is claimed.
+//! Tests of the preparation of containers before their work is claimed.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn work_whose_container_cannot_be_prepared_is_refused_and_never_claimed() {
     cell.pass(Duration::from_millis(200));
     assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
     assert!(cell.rep.books().values().all(|count| *count == 0), "{:?}", cell.rep.books());
-    // Another cell, or this one once it can, starts both.
+    // Another cell starts both, or this cell once it can.
     cell.unprepared = None;
     cell.auction(2);
     assert_eq!((cell.bbs.state("web", 0), cell.state_of_task("job")), ("CLAIMED", "RUNNING"));
@@ -85,7 +85,8 @@ fn only_a_fault_of_the_cell_brings_its_self_test_forward() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     assert_eq!(cell.performed[0].as_ref().unwrap().refused, [(0, reason)]);
-    // Neither does a container that fails after its work was claimed: its image or its secrets may be the reason.
+    // A container that fails after its work was claimed does not bring it forward either: its image or its
+    // secrets may be the cause.
     cell.unprepared = None;
     cell.auction(2);
     let guid = cell.only();

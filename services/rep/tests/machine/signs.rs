@@ -1,4 +1,4 @@
-//! Heartbeats, self-tests, terms.
+//! Tests of heartbeats, self-tests and terms.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ fn a_heartbeat_comes_every_five_seconds_and_soon_after_a_change() {
     cell.pass(Duration::from_secs(1));
     cell.bbs.desire("web", 5, cell.now);
     cell.auction(3);
-    // The last one is a second old: the change is told at once.
+    // The last heartbeat was sent a second ago, so the change is reported immediately.
     assert_eq!(cell.heartbeats.len(), 1);
     let heartbeat = &cell.heartbeats[0];
     assert_eq!(heartbeat.free.memory_mb, 500);
     assert_eq!(heartbeat.starting, 5);
     assert_eq!(heartbeat.performed, PerformId { term: 1, number: 3 });
-    // More changes within 200 ms are told together.
+    // Further changes within 200 ms are reported together.
     for guid in cell.containers.keys().copied().collect::<Vec<_>>() {
         cell.becomes(guid, words::failed("broken"));
     }
@@ -46,7 +46,7 @@ fn room_on_a_cell_that_was_full_is_told_at_once_even_if_it_was_full_between_two_
     cell.bbs.desire("web", 8, cell.now);
     cell.auction(1);
     assert_eq!(cell.containers.len(), 8);
-    // Changes within 200 ms are told together.
+    // Changes within 200 ms are reported together.
     for guid in cell.containers.keys().copied().collect::<Vec<_>>() {
         cell.becomes(guid, words::failed("broken"));
     }
@@ -77,7 +77,7 @@ fn heartbeats_go_on_whatever_the_clock_is_set_to() {
         cell.heartbeats.clear();
         let step = Duration::from_secs(seconds.unsigned_abs());
         cell.now = if seconds < 0 { cell.now - step } else { cell.now + step };
-        // Whoever slept until the alarm wakes up and finds another time on the clock.
+        // A process that slept until the alarm finds another time on the clock.
         cell.input(Input::Turn);
         cell.pass(Duration::from_secs(31));
         assert!((6..=8).contains(&cell.heartbeats.len()), "{seconds} s: {}", cell.heartbeats.len());
@@ -144,7 +144,7 @@ fn no_forged_term_makes_a_rep_refuse_its_true_leader() {
         let refused = cell.performed.pop().unwrap().err().map(|refusal| refusal.code);
         assert_eq!(refused, (forged > 6).then_some(Code::Unavailable), "{forged}");
         if forged == 6 {
-            // Somebody may have been elected just now: nobody knows better for some seconds.
+            // A new leader may have been elected just now, so the term is accepted for some seconds.
             let codes = ask(&mut cell, 5).map(|answer| answer.unwrap_err().code);
             assert_eq!(codes, [Code::StaleTerm; 2]);
             cell.pass(Duration::from_secs(15));
@@ -153,7 +153,7 @@ fn no_forged_term_makes_a_rep_refuse_its_true_leader() {
         assert!(cell.performed.pop().unwrap().is_ok(), "{forged}");
         cell.pass(Duration::from_secs(6));
         assert_eq!(cell.heartbeats.last().unwrap().performed, PerformId { term: 5, number: 1 });
-        // Nor is it believed once more, before the log names it.
+        // The forged term is not accepted again before the log names it.
         cell.perform(perform(forged, 10));
         assert!(cell.performed.pop().unwrap().is_err());
         assert!(ask(&mut cell, 5).iter().all(Result::is_ok));

@@ -1,4 +1,5 @@
-//! A BBS of one shard without a journal: it decides and folds with the language's machines, and answers at once.
+//! Model of a BBS with one shard and without a journal. It decides and folds with the state machines of
+//! `schemas`, and answers immediately.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +26,13 @@ pub(crate) struct SmallBbs {
     pub(crate) processes: BTreeMap<ProcessGuid, Process>,
     pub(crate) tasks: BTreeMap<TaskGuid, Task>,
     pub(crate) position: u64,
-    /// The terms of the leaders that the log names.
+    /// Terms of the leaders in the log.
     pub(crate) terms: Terms,
-    /// What the log says of the cell's evacuation.
+    /// Evacuation state of the cell in the log.
     pub(crate) evacuation: Evacuation,
-    /// Cells that are believed lost.
+    /// Cells that are declared lost.
     pub(crate) lost: BTreeSet<CellId>,
-    /// Indices that belong to other cells, as those of a global process do.
+    /// Indices that belong to other cells, like those of a global process.
     pub(crate) elsewhere: BTreeSet<u32>,
 }
 
@@ -124,7 +125,7 @@ impl SmallBbs {
         Stamp::beginning(decision, at)
     }
 
-    /// Takes what a rep reports, as its own message or as another cell's.
+    /// Records the reports of this rep or of another cell.
     pub(crate) fn report(&mut self, reports: &Reports, now: Timestamp) -> Reported {
         let one = |report: &Report| match report {
             Report::Lrp { process_guid, report } => {
@@ -146,7 +147,7 @@ impl SmallBbs {
         let Some(process) = self.processes.get(guid) else { return Record::Absent };
         let slot = process.slot(place);
         let own = slot.and_then(|slot| slot.actual.as_ref());
-        // As the BBS says it: what only evacuates waits for whoever takes its place.
+        // Like the BBS: an instance that only evacuates is judged against the one that replaces it.
         let evacuates = slot.is_some_and(|slot| slot.evacuating.is_some());
         let mut others = process.actuals_at(place.index).filter(|_| evacuates).map(|(_, lrp)| lrp);
         let actual = own.or_else(|| others.next());
@@ -218,7 +219,7 @@ impl SmallBbs {
         }
     }
 
-    /// What an auctioneer would place now.
+    /// Returns the work that an auctioneer would place now.
     pub(crate) fn work(&self) -> Vec<Work> {
         let lrps = self.processes.values().flat_map(|process| {
             let unclaimed = process.slots.iter().filter_map(move |slot| {

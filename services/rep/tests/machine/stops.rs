@@ -1,4 +1,4 @@
-//! Stopping instances, cancelling tasks.
+//! Tests of stop orders for instances and of the cancellation of tasks.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn a_reservation_that_shall_stop_never_runs() {
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);
     let guid = cell.bbs.holder("web", 0).unwrap().instance_guid;
-    // The BBS knows of the claim, the rep does not yet.
+    // The BBS knows the claim, but the rep does not yet.
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     let key = words::lrp_key("web", 0, words::at(0));
     cell.input(Input::Stop(Stop { term: 1, containers: vec![(key, guid)] }));
@@ -63,7 +63,7 @@ fn a_claim_whose_answer_says_stop_never_runs() {
     cell.lose_answers = 1;
     cell.auction(1);
     assert_eq!(cell.told(), "claim");
-    // The order to stop is lost: the answer to the claim that is said again is the first to tell.
+    // The order to stop is lost. The answer to the repeated claim is the first message that contains it.
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     cell.pass(Duration::from_secs(1));
     assert_eq!(cell.told(), "claim, remove");
@@ -105,8 +105,8 @@ fn a_lost_cancellation_is_repaired_by_the_next_poll() {
     assert_eq!(cell.told(), "read, delete");
 }
 
-/// The gap that Diego Dev Notes, "Cancelling Tasks", describe: cancelled, resolved and desired again under the same
-/// guid before the rep has noticed.
+/// The gap described in Diego Dev Notes, "Cancelling Tasks": a task is cancelled, resolved and desired again
+/// under the same guid before the rep has noticed.
 #[test]
 fn a_reused_guid_does_not_confuse_the_attempts() {
     let mut cell = Cell::open();
@@ -120,11 +120,11 @@ fn a_reused_guid_does_not_confuse_the_attempts() {
     assert_eq!(cell.told(), "start task, run");
     let new = *cell.containers.keys().find(|guid| **guid != old).unwrap();
     assert_eq!(cell.bbs.tasks["count"].holder().unwrap().instance_guid, new);
-    // A cancellation of the first life, late and doubled, ends nothing of the second.
+    // A late duplicate of the first epoch's cancellation does not affect the second epoch.
     let work = cell.containers[&old].work.clone();
     cell.input(Input::Cancel(Stop { term: 1, containers: vec![(work, new)] }));
     assert_eq!(cell.told(), "");
-    // What the old container did is not an outcome of the new task.
+    // The result of the old container is not an outcome of the new task.
     cell.becomes(old, words::succeeded("old"));
     assert_eq!(cell.told(), "succeeded(old), delete");
     assert_eq!(cell.state_of_task("count"), "RUNNING");
