@@ -1,4 +1,5 @@
-//! Names: words that can't be confused, and that are safe as a token of a subject and of a path.
+//! Identifier types. Names are validated text that is safe as a subject token and as a path component; ids
+//! are UUIDs.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -11,13 +12,13 @@ use uuid::Uuid;
 
 use crate::limits::ID_BYTES;
 
-/// Text that is not a name: what was wrong with it.
+/// Error for text that is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {what}: use 1 to {ID_BYTES} of A-Z a-z 0-9 _ -")]
 pub struct BadName {
-    /// What the text should have named.
+    /// Kind of name that was expected, for example "task guid".
     pub what: &'static str,
-    /// The text, shortened.
+    /// Rejected text, truncated to 40 characters.
     pub text: String,
 }
 
@@ -29,7 +30,8 @@ fn check(what: &'static str, text: &str) -> Result<(), BadName> {
     Err(BadName { what, text: text.chars().take(40).collect() })
 }
 
-/// Makes a name of the text that is read, without a copy of it in between: of most that is read names are the largest part.
+/// Visitor that builds a name from borrowed text without an intermediate `String`. Names are the largest part
+/// of most deserialized data.
 struct OfText<T>(fn(&str) -> Result<T, BadName>);
 
 impl<T> Visitor<'_> for OfText<T> {
@@ -84,7 +86,7 @@ macro_rules! name {
                 Ok(Self(text.into()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -126,63 +128,66 @@ macro_rules! name {
 }
 
 name!(
-    /// Names a process: a DesiredLRP and all its ActualLRPs.
+    /// Identifier of a process: a DesiredLRP and all its ActualLRPs.
     ProcessGuid, "process guid");
 name!(
-    /// Names a task.
+    /// Identifier of a task.
     TaskGuid, "task guid");
 name!(
-    /// Names a periodic task: what launches tasks by a schedule.
+    /// Identifier of a periodic task, which launches tasks on a schedule.
     PeriodicGuid, "periodic guid");
 name!(
-    /// Names a parameterised task: a template of which each dispatch makes a task.
+    /// Identifier of a parameterised task, a template from which each dispatch makes one task.
     ParameterisedGuid, "parameterised guid");
 name!(
-    /// What a client gives with a dispatch so that dispatching twice makes one task.
+    /// Idempotency key of a dispatch, chosen by the client: a repeated dispatch with the same key makes no
+    /// second task.
     DispatchKey, "key of a dispatch");
 name!(
-    /// Names one definition of a process ; the first is named after its process.
+    /// Identifier of a definition of a process. The first definition is named after its process.
     DefinitionId, "definition id");
 name!(
-    /// An arbitrary grouping of processes and tasks for the consumer's convenience.
+    /// Arbitrary grouping of processes and tasks for the convenience of the consumer.
     Domain, "domain");
 name!(
-    /// Names a cell.
+    /// Identifier of a cell.
     CellId, "cell id");
 name!(
-    /// Names an availability zone.
+    /// Name of an availability zone.
     Zone, "zone");
 name!(
-    /// Names a client of a domain.
+    /// Name of a client of a domain.
     ClientName, "client name");
 name!(
-    /// Names a running program: one BBS or one auctioneer. New at every start.
+    /// Identifier of one run of a BBS or auctioneer. Every start gets a new one.
     ServiceId, "service id");
 name!(
-    /// What a client gives with a command so that asking twice is asking once.
+    /// Idempotency key of a command, chosen by the client: a repeated command is carried out once.
     RequestId, "request id");
 name!(
-    /// What a definition needs of a cell's platform, and what a cell offers.
+    /// Platform that a definition requires and that a cell offers.
     Stack, "stack");
 name!(
-    /// A label that a cell must carry to take a definition that asks for it.
+    /// Label that a definition may require: only cells that carry it can run the definition.
     PlacementTag, "placement tag");
 
-/// What stands between the guid of a periodic or parameterised task and what tells the tasks that it launched apart.
+/// Separator between the guid of a periodic or parameterised task and the suffix of a task that it launched.
 pub const LAUNCH_MARK: &str = "--";
-/// What stands behind that in what was dispatched, before the number of the dispatch.
+/// Prefix of the suffix of a dispatched task, followed by the dispatch number.
 const DISPATCH_MARK: &str = "dispatch-";
 
 impl PeriodicGuid {
-    /// The guid of the task that is launched for the moment at which it was due: `report--1795402800`.
+    /// Returns the guid of the task that is launched for the due time `due`, for example
+    /// `report--1795402800`.
     ///
     /// # Errors
-    /// `BadName` if the guid is too long for that: a spec takes none that is.
+    /// `BadName` if the resulting guid is too long. Specs reject periodic guids for which it would be.
     pub fn launch(&self, due: crate::Timestamp) -> Result<TaskGuid, BadName> {
         TaskGuid::new(&format!("{self}{LAUNCH_MARK}{}", due.seconds()))
     }
 
-    /// The guid of the task that somebody wants launched now, whatever the schedule says: `report--now-1795402817`.
+    /// Returns the guid of a task that a client launches regardless of the schedule, for example
+    /// `report--now-1795402817`.
     ///
     /// # Errors
     /// See [`PeriodicGuid::launch`].
@@ -192,7 +197,7 @@ impl PeriodicGuid {
 }
 
 impl ParameterisedGuid {
-    /// The guid of the task that the dispatch of a number becomes: `resize--dispatch-17`.
+    /// Returns the guid of the task made by the dispatch with this number, for example `resize--dispatch-17`.
     ///
     /// # Errors
     /// See [`PeriodicGuid::launch`].
@@ -202,22 +207,25 @@ impl ParameterisedGuid {
 }
 
 impl TaskGuid {
-    /// What decides on which shard a task is: for what a periodic or parameterised task launched its guid, so that all of
-    /// that is on the shard of who launches it, and for anything else the whole name.
+    /// Returns the part of the guid that determines the task's shard.
+    ///
+    /// For a task launched by a periodic or parameterised task this is the guid of the launcher, so a
+    /// launcher and its tasks share a shard. For any other task it is the whole guid.
     #[must_use]
     pub fn stem(&self) -> &str {
         self.as_str().rsplit_once(LAUNCH_MARK).map_or(self.as_str(), |(stem, _)| stem)
     }
 
-    /// The periodic task that launched it, if one did: no client may choose such a name.
+    /// Returns the periodic task that launched this task, or `None` if the guid does not name one. Clients
+    /// cannot choose such a guid themselves.
     #[must_use]
     pub fn periodic(&self) -> Option<PeriodicGuid> {
         let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
         PeriodicGuid::new(stem).ok().filter(|_| !launch.starts_with(DISPATCH_MARK))
     }
 
-    /// The parameterised task of which it was dispatched, and the number of that, if it was: no client may choose such a
-    /// name.
+    /// Returns the parameterised task and the dispatch number that this task was made from, or `None` if the
+    /// guid does not name them. Clients cannot choose such a guid themselves.
     #[must_use]
     pub fn dispatched(&self) -> Option<(ParameterisedGuid, u64)> {
         let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
@@ -227,7 +235,7 @@ impl TaskGuid {
 }
 
 impl DefinitionId {
-    /// No id is before this one in their order: it is the shortest, of the first character that names may have.
+    /// Returns the smallest id: the shortest name, made of the first character that a name may contain.
     #[must_use]
     pub fn least() -> Self {
         Self("-".into())
@@ -235,7 +243,7 @@ impl DefinitionId {
 }
 
 impl From<&ProcessGuid> for DefinitionId {
-    /// The first definition of a process has its name, and shares its text.
+    /// Returns the id of the first definition of a process. It equals the guid and shares its text.
     fn from(guid: &ProcessGuid) -> Self {
         Self(guid.0.clone())
     }
@@ -272,17 +280,17 @@ macro_rules! id {
 }
 
 id!(
-    /// Names one attempt to run something on a cell: a container and the record that speaks of it.
+    /// Identifier of one attempt to run work on a cell: a container and the record that names it.
     InstanceGuid);
 id!(
-    /// Names an entry of the journal.
+    /// Identifier of a journal entry.
     EntryId);
 id!(
-    /// Names a decision.
+    /// Identifier of a decision.
     DecisionId);
 
 impl DecisionId {
-    /// When it was made, to the millisecond: its first 48 bits.
+    /// Returns the time of the decision in milliseconds, which the first 48 bits of the id encode.
     #[must_use]
     pub fn made_at(self) -> crate::Timestamp {
         let millis = (self.0.as_u128() >> 80) as u64;
@@ -290,41 +298,43 @@ impl DecisionId {
     }
 }
 id!(
-    /// Names an evaluation. The first that a decision creates has the decision's id.
+    /// Identifier of an evaluation. The first evaluation that a decision creates has the decision's id.
     EvaluationId);
 id!(
-    /// Names a cluster.
+    /// Identifier of a cluster.
     ClusterId);
 id!(
-    /// Names a rep's data folder, made with it: who speaks for a cell is who has its folder.
+    /// Identifier of a rep's data folder, created with the folder. The rep that owns a cell's folder
+    /// represents the cell.
     FolderId);
 id!(
-    /// Names one run of a rep: a rep that starts again is another incarnation of its cell.
+    /// Identifier of one run of a rep: a restarted rep is a new incarnation of its cell.
     Incarnation);
 
 impl EvaluationId {
-    /// The id of the evaluation that a decision creates as its `number`th, from 0: it differs from the decision's in the
-    /// eighth digit from the end.
+    /// Returns the id of the evaluation with this number, from 0, among those that a decision creates. It
+    /// differs from the decision's id only in the eighth hexadecimal digit from the end.
     #[must_use]
     pub const fn of(decision: DecisionId, number: u8) -> Self {
         Self(Uuid::from_u128(decision.0.as_u128() ^ ((number as u128 & 0xf) << 28)))
     }
 }
 
-/// Makes ids from a seed and the time: the one place that does. The same seed and times give the same ids.
+/// Generator of ids from a seed and the time, and the only source of ids. The same seed and times yield the
+/// same ids.
 #[derive(Clone, Debug)]
 pub struct Ids {
     state: u64,
 }
 
 impl Ids {
-    /// Starts a row of ids. Two programs must not share a seed: take it from the operating system.
+    /// Creates a generator. Two programs must not share a seed: take it from the operating system.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next id: a version 7 UUID, so ids sort by the millisecond in which they were made.
+    /// Returns the next id: a version 7 UUID, so ids sort by their creation time in milliseconds.
     pub fn next(&mut self, now: crate::Timestamp) -> Uuid {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.draw().to_le_bytes());
@@ -332,7 +342,8 @@ impl Ids {
         uuid::Builder::from_unix_timestamp_millis(now.0 / 1_000_000, &random).into_uuid()
     }
 
-    /// `SplitMix64`: every seed gives a full period, and a counter is a fine seed.
+    /// Returns the next `SplitMix64` output. Every seed has the full period, so consecutive numbers are good
+    /// seeds.
     const fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;

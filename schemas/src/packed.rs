@@ -1,4 +1,4 @@
-//! Rows that everything has and hardly anybody reads, in little memory.
+//! Compact storage for rows that every aggregate has but that are rarely read.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A row of values as bytes: each as postcard writes it, one behind the other. It is read as values, and written and read by
-/// serde as a `Vec` of them is.
+/// A sequence of values, stored as the concatenation of their postcard encodings. Values are decoded when
+/// they are read. The serde representation is that of a `Vec<T>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed<T> {
     bytes: Box<[u8]>,
@@ -21,7 +21,7 @@ impl<T> Default for Packed<T> {
 }
 
 impl<T> Packed<T> {
-    /// Whether there is nothing in it.
+    /// Returns `true` if the sequence has no values.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -29,10 +29,10 @@ impl<T> Packed<T> {
 }
 
 impl<T: DeserializeOwned> Packed<T> {
-    /// The values, in order.
+    /// Returns an iterator over the values, in order.
     ///
     /// # Panics
-    /// Never: only whole values are packed.
+    /// Never: the bytes always hold complete values.
     pub fn iter(&self) -> impl Iterator<Item = T> {
         let mut rest = &*self.bytes;
         std::iter::from_fn(move || {
@@ -44,7 +44,7 @@ impl<T: DeserializeOwned> Packed<T> {
         })
     }
 
-    /// All values, in order.
+    /// Returns all values, in order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<T> {
         self.iter().collect()
@@ -52,7 +52,7 @@ impl<T: DeserializeOwned> Packed<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Packed<T> {
-    /// Changes the row as one of values.
+    /// Decodes the values into a `Vec`, applies `change` to it, and stores the result.
     pub fn change(&mut self, change: impl FnOnce(&mut Vec<T>)) {
         let mut all = self.to_vec();
         change(&mut all);
@@ -68,7 +68,8 @@ impl<T: Serialize> FromIterator<T> for Packed<T> {
         for value in all {
             bytes = postcard::to_extend(&value, bytes).expect("it is plain data");
         }
-        // Copied, because what is cut off where it stands leaves a hole behind it that hardly anything fits in.
+        // Copied to an allocation of the exact size. Shrinking in place would leave a hole in the heap that
+        // hardly anything fits into.
         Self { bytes: bytes.as_slice().into(), of: PhantomData }
     }
 }

@@ -1,15 +1,15 @@
-//! The parameterised task: a template from which each dispatch makes a task of its own
-//! (docs/model.md, "Parameterised tasks").
+//! The parameterised task: a template from which each dispatch makes one task (docs/model.md, "Parameterised
+//! tasks").
 //!
 //! ```text
-//! dispatch ──▶ dispatched ──▶ launched: its task is desired in the same entry
-//!                  │  ▲
-//!                  ▼  └ at once, unless the limit is reached or others wait
-//!                waits ──────▶ launched, in its turn, when a task of it has ended
-//!                  └─────────▶ withdrawn: somebody asked, or what it waited in was removed
+//! dispatch ──▶ dispatched ──▶ launched at once: the same entry desires its task
+//!                  │
+//!                  ▼          the concurrency limit is reached, or other dispatches wait
+//!               waiting ────▶ launched in its turn, when an earlier task has ended
+//!                  └────────▶ withdrawn by a client, or because the template was removed
 //! ```
-//! What was dispatched is in the log before anybody is told so, with everything that its task needs: it becomes one task,
-//! or the log says why none.
+//! A dispatch is in the log, with everything that its task needs, before the client receives the answer. It
+//! becomes exactly one task, or the log records why it did not.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,190 +31,179 @@ use crate::refusal::{BadField, Code, Refusal};
 use crate::request::Requests;
 use crate::subject::Position;
 
-/// What a task finds its payload in, if that is text.
+/// Environment variable with the payload, set if the payload is text.
 const PAYLOAD: &str = "MUSTER_PAYLOAD";
-/// What a task finds its payload in, in base64.
+/// Environment variable with the payload in base64.
 const PAYLOAD_BASE64: &str = "MUSTER_PAYLOAD_BASE64";
-/// What the names of parameters stand behind.
+/// Prefix of the environment variables with the parameters.
 const PARAMETER: &str = "MUSTER_PARAM_";
-/// What a task finds the guid of its template in.
+/// Environment variable with the guid of the template.
 const TEMPLATE: &str = "MUSTER_PARAMETERISED_GUID";
-/// What a task finds the key of its dispatch in.
+/// Environment variable with the key of the dispatch.
 const KEY: &str = "MUSTER_DISPATCH_KEY";
 
-/// What is true of a parameterised task.
+/// State of a parameterised task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameterised {
-    /// Its name.
     pub guid: ParameterisedGuid,
-    /// Its domain.
     pub domain: Domain,
-    /// Which life of the guid this is; also when it was desired.
+    /// Current epoch of the guid, which is also the time of the desire.
     pub epoch: Epoch,
-    /// Decisions so far. A dispatch has the number of its decision, so no two of any life have the same.
+    /// Number of decisions over all epochs. A dispatch is numbered with the version of its decision, so
+    /// numbers are unique across epochs.
     pub version: u64,
-    /// Where the last decision stands in the log; 0: nowhere yet.
+    /// Log position of the last decision; 0 before it is in the log.
     pub last_decision: Position,
-    /// When it was desired, updated or removed.
+    /// Time of the last desire, update or removal.
     pub since: Timestamp,
-    /// Since when nothing needs it, once it was removed: it is remembered as long as a task of it is there, so that no
-    /// other life gives a task the same name.
+    /// Time since which a removed template has no task. It is remembered while a task exists, so that a new
+    /// epoch never reuses the guid of a task.
     pub idle_since: Timestamp,
-    /// What it dispatches, and how. None: it was removed, and only its answers are remembered.
+    /// Template and dispatch rules. `None` after removal, when only answers are remembered.
     pub desired: Option<Arc<DesiredParameterised>>,
-    /// What was dispatched and waits, the oldest first.
+    /// Waiting dispatches, the oldest first.
     pub queue: VecDeque<Arc<Waiting>>,
-    /// The keys that are known, the oldest first.
+    /// Known dispatch keys, the oldest first.
     pub keys: VecDeque<KnownKey>,
-    /// The last dispatch.
+    /// Most recent dispatch of this epoch.
     pub last: Option<Dispatched>,
-    /// How many dispatches there were in this life.
+    /// Number of dispatches in this epoch.
     pub dispatched: u64,
-    /// How many of them have a task, or had one.
+    /// Number of dispatches in this epoch that became a task.
     pub launched: u64,
-    /// How many of them were withdrawn before they had one.
+    /// Number of dispatches in this epoch that were withdrawn before they became a task.
     pub withdrawn: u64,
-    /// The newest requests and their answers.
+    /// Most recent requests with their answers.
     pub requests: Requests,
-    /// The decision that last said what it dispatches.
+    /// Decision that last desired or updated it.
     pub cause: Cause,
 }
 
-/// What a client dispatches.
+/// Content of a dispatch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatch {
-    /// Bytes for the task, in base64.
+    /// Payload for the task, in base64.
     pub payload: Option<Secret>,
-    /// Named values for the task, in order of their names.
+    /// Named values for the task, sorted by name.
     pub parameters: Vec<Variable>,
-    /// The same key again is the same dispatch.
+    /// Idempotency key. A dispatch with a known key refers to the earlier dispatch.
     pub key: Option<DispatchKey>,
-    /// How urgent the task is; none: as the template says.
+    /// Priority of the task. If unset, the template decides.
     pub priority: Option<Priority>,
 }
 
-/// A dispatch that waits for its turn, with the template that it was dispatched with.
+/// Dispatch that waits for its turn, with the definition of the template at the time of the dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Its number.
     pub number: u64,
-    /// When it was dispatched.
+    /// Time of the dispatch.
     pub at: Timestamp,
-    /// The decision that did.
+    /// Decision that recorded the dispatch.
     pub cause: Cause,
-    /// What was dispatched.
     pub dispatch: Dispatch,
-    /// What its task runs, without what was dispatched.
+    /// Definition of the task, without the content of the dispatch.
     pub definition: Arc<TaskDefinition>,
 }
 
-/// A key, and what it stands for.
+/// Dispatch key that is in use, and the dispatch that it identifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownKey {
-    /// The key.
     pub key: DispatchKey,
-    /// What was dispatched with it, as [`Dispatch::digest`] puts it.
+    /// Digest of the content of that dispatch, see [`Dispatch::digest`].
     pub digest: u64,
-    /// The number of that dispatch.
+    /// Number of that dispatch.
     pub number: u64,
 }
 
-/// One dispatch, to be shown.
+/// Summary of a dispatch, as shown to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dispatched {
-    /// Its number.
+    /// Dispatch number.
     pub number: u64,
-    /// Its task, which is there when it was launched.
+    /// Guid of the task, which exists only once the dispatch was launched.
     pub task_guid: TaskGuid,
-    /// Its key.
+    /// Idempotency key that the client chose.
     pub key: Option<DispatchKey>,
-    /// When it was dispatched.
+    /// Time of the dispatch.
     pub at: Timestamp,
 }
 
-/// Why a dispatch became no task.
+/// Reason that a dispatch did not become a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WithdrawReason {
-    /// Somebody withdrew it while it waited.
+    /// A client withdrew the dispatch while it waited.
     Asked,
-    /// The parameterised task was removed while it waited.
+    /// The parameterised task was removed while the dispatch waited.
     Removed,
 }
 
-/// What can be asked of a parameterised task.
+/// Command for a parameterised task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A client desires it.
     Desire(Box<DesiredParameterised>),
-    /// A client wants it to be like this from the next dispatch on.
+    /// Replaces the template from the next dispatch on.
     Update(Box<DesiredParameterised>),
-    /// A client wants a task made of it.
+    /// Makes one task from the template.
     Dispatch(Box<Dispatch>),
-    /// The dispatch of this number shall become no task. It waits still.
+    /// Withdraws the waiting dispatch with this number.
     Withdraw(u64),
-    /// It is no longer desired. What it launched runs on, what waits is withdrawn.
+    /// Removes the template and withdraws the waiting dispatches. Launched tasks keep running.
     Remove,
-    /// The BBS looks whether what waits longest may be launched.
+    /// Launches the oldest waiting dispatch if another task may run.
     Converge,
 }
 
-/// What happens to parameterised tasks.
+/// Event of a parameterised task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was desired: a new epoch begins.
+    /// Starts a new epoch.
     Desired {
-        /// As what.
         desired: Box<DesiredParameterised>,
     },
-    /// It is another one from the next dispatch on.
+    /// Replaces the template from the next dispatch on.
     Updated {
-        /// As what.
         desired: Box<DesiredParameterised>,
     },
-    /// Somebody dispatched it: a task follows at once, or when it is its turn.
+    /// A client dispatched it. The task follows at once, or when it is the dispatch's turn.
     Dispatched {
-        /// Its number: the version that this decision makes.
+        /// Dispatch number: the version that this decision makes.
         number: u64,
-        /// What was dispatched.
         dispatch: Box<Dispatch>,
-        /// The key that is forgotten for its key.
+        /// Known key that is forgotten to make room for the key of this dispatch.
         forgets: Option<DispatchKey>,
     },
-    /// Somebody dispatched again, by its key, what has this number: nothing is made, and the answer is remembered.
+    /// A client repeated a dispatch with a known key. No task is made, and the answer is remembered.
     Repeated {
-        /// The number of the first dispatch.
+        /// Number of the first dispatch.
         number: u64,
     },
-    /// A dispatch became a task. The same entry desires that.
+    /// A dispatch became a task, which the same entry desires.
     Launched {
-        /// Its number.
         number: u64,
-        /// The task.
         task_guid: TaskGuid,
     },
-    /// Dispatches that waited become no tasks.
+    /// Waiting dispatches will not become tasks.
     Withdrawn {
-        /// Their numbers.
+        /// Numbers of the dispatches.
         numbers: Vec<u64>,
-        /// Why.
         reason: WithdrawReason,
     },
-    /// It is no longer desired.
     Removed {},
 }
 
-/// What else a decision depends on.
+/// Other state that a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Whether fewer than so many tasks that a parameterised task launched are PENDING or RUNNING.
+    /// Returns `true` if fewer than this number of tasks of the parameterised task are PENDING or RUNNING.
     pub fewer: &'a dyn Fn(&ParameterisedGuid, u32) -> bool,
-    /// Whether a task of this guid is there.
+    /// Returns `true` if a task with this guid exists.
     pub exists: &'a dyn Fn(&TaskGuid) -> bool,
 }
 
 impl Dispatch {
-    /// What was dispatched, told from everything else that may come with the same key.
+    /// Returns a digest of the content without the key. It reveals a key that is reused with different
+    /// content.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let Self { payload, parameters, key: _, priority } = self;
@@ -222,14 +211,15 @@ impl Dispatch {
         crate::subject::fnv_1a(&text)
     }
 
-    /// The bytes of its payload.
+    /// Returns the payload as bytes, or `None` if there is none that can be decoded.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<Vec<u8>> {
         BASE64.decode(self.payload.as_ref()?.plain()?.as_bytes()).ok()
     }
 
-    /// What a task finds of it in its environment: the payload in base64 and, if it is text without NUL, as it is; each
-    /// parameter behind `MUSTER_PARAM_`.
+    /// Returns the environment variables that the dispatch adds to its task: the guid of the template, the
+    /// key, the payload in base64 and, if it is UTF-8 without NUL, as text, and each parameter with the
+    /// prefix `MUSTER_PARAM_`.
     #[must_use]
     pub fn environment(&self, of: &ParameterisedGuid) -> Vec<Variable> {
         let variable = |name: &str, value| Variable { name: name.into(), value };
@@ -245,7 +235,7 @@ impl Dispatch {
         all
     }
 
-    /// The environment of its task: what the template says stands where the dispatch says nothing.
+    /// Returns the environment of the task. Variables of the dispatch override variables of the template.
     fn over(&self, of: &ParameterisedGuid, template: &TaskDefinition) -> Vec<Variable> {
         let own = self.environment(of);
         let said = |one: &&Variable| own.iter().all(|other| other.name != one.name);
@@ -256,13 +246,14 @@ impl Dispatch {
 }
 
 impl Parameterised {
-    /// Whether it was removed, and is only remembered.
+    /// Returns `true` if it was removed and is only remembered.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.desired.is_none()
     }
 
-    /// The tasks that events launch: what the template said when each was dispatched, with what was dispatched.
+    /// Returns the tasks that these events launch. Each combines the template at the time of its dispatch
+    /// with the content of the dispatch.
     #[must_use]
     pub fn tasks(&self, events: &[Event]) -> Vec<DesiredTask> {
         let launched = |event: &Event| match event {
@@ -306,10 +297,11 @@ impl Parameterised {
     }
 }
 
-/// The number of the dispatch that a command asks for again, by its key.
+/// Returns the number of the earlier dispatch that a command repeats by its key, or `None` if it repeats
+/// none.
 ///
 /// # Errors
-/// `RequestIdReused` if the key came with something else.
+/// `RequestIdReused` if the key was used with different content.
 pub fn answered(known: Option<&Parameterised>, command: &Command) -> Result<Option<u64>, Refusal> {
     let Command::Dispatch(dispatch) = command else { return Ok(None) };
     let living = known.filter(|known| !known.is_gone());
@@ -325,12 +317,16 @@ pub fn answered(known: Option<&Parameterised>, command: &Command) -> Result<Opti
     Err(Refusal::new(Code::RequestIdReused, why))
 }
 
-/// Judges a command against what is true. No events: it is so already.
+/// Decides which events a command causes. The list is empty if the state is already as requested.
 ///
 /// # Errors
-/// `ResourceExists`, `ResourceNotFound`, `Forbidden` if an update names another domain, `InvalidRequest` for a dispatch
-/// that the template doesn't take, `RequestIdReused`, `InvalidStateTransition` if as many run as may and none shall wait,
-/// `Overloaded` if as many wait, or have keys, as may.
+/// - `ResourceExists` if the command desires a parameterised task that exists.
+/// - `ResourceNotFound` if the parameterised task or the waiting dispatch does not exist.
+/// - `Forbidden` if an update names another domain.
+/// - `InvalidRequest` if the template does not accept the dispatch.
+/// - `RequestIdReused` if the key of a dispatch was used with different content.
+/// - `InvalidStateTransition` if the dispatch would have to wait and the template does not allow it.
+/// - `Overloaded` if the queue is full, or if every remembered key is still in use.
 pub fn decide(
     known: Option<&Parameterised>,
     command: &Command,
@@ -366,7 +362,8 @@ pub fn decide(
     }
 }
 
-/// Where a decision comes from, told from what was true before it: a launch from the dispatch that waited.
+/// Returns the origin of a decision, given the state before it. A launch originates from the dispatch that
+/// waited.
 #[must_use]
 pub fn origin(known: Option<&Parameterised>, command: &Command) -> Origin {
     match command {
@@ -381,7 +378,7 @@ pub fn origin(known: Option<&Parameterised>, command: &Command) -> Origin {
     }
 }
 
-/// What waits was dispatched with the template as it was then: an update changes nothing of it.
+/// Decides an update. Waiting dispatches keep the definition that they were dispatched with.
 fn update(
     known: &Parameterised,
     before: &DesiredParameterised,
@@ -407,7 +404,7 @@ fn dispatched(
     if !bad.is_empty() {
         return Err(Refusal::invalid(bad));
     }
-    // Whoever waits goes first, even where there is room again.
+    // Waiting dispatches go first, even if another task may run again.
     let at_once = known.queue.is_empty() && is_free(known, desired, context);
     if !at_once {
         check_queue(known, desired)?;
@@ -419,7 +416,7 @@ fn dispatched(
     Ok([event].into_iter().chain(launched).collect())
 }
 
-/// Everything for which the template doesn't take a dispatch.
+/// Returns every reason for which the template rejects a dispatch.
 fn faults(known: &Parameterised, desired: &DesiredParameterised, dispatch: &Dispatch) -> Vec<BadField> {
     let bad = |field: &str, problem: String| BadField { field: field.to_owned(), problem };
     let mut all = vec![];
@@ -459,12 +456,12 @@ fn faults(known: &Parameterised, desired: &DesiredParameterised, dispatch: &Disp
     all
 }
 
-/// Whether one more of its tasks may be PENDING or RUNNING.
+/// Returns `true` if one more of its tasks may be PENDING or RUNNING.
 fn is_free(known: &Parameterised, desired: &DesiredParameterised, context: Context<'_>) -> bool {
     desired.concurrency.is_none_or(|most| (context.fewer)(&known.guid, most))
 }
 
-/// Whether a dispatch may wait.
+/// Returns an error if a dispatch may not wait.
 fn check_queue(known: &Parameterised, desired: &DesiredParameterised) -> Result<(), Refusal> {
     let (guid, waits) = (&known.guid, known.queue.len());
     let most = desired.concurrency.map_or_else(|| "any number".to_owned(), |most| most.to_string());
@@ -476,7 +473,7 @@ fn check_queue(known: &Parameterised, desired: &DesiredParameterised) -> Result<
             );
             Err(Refusal::new(Code::Overloaded, why))
         }
-        // Whoever wants to be refused doesn't want to try again and again.
+        // Not `Overloaded`, which invites a retry: this template is configured to refuse.
         Overflow::Refused => {
             let why = format!(
                 "{most} of the tasks of {guid} may be PENDING or RUNNING, and as many are or wait: try again when one has ended"
@@ -486,7 +483,10 @@ fn check_queue(known: &Parameterised, desired: &DesiredParameterised) -> Result<
     }
 }
 
-/// The key that is forgotten for that of a dispatch: the oldest whose dispatch is over.
+/// Returns the key to forget to make room for the key of a dispatch: the oldest key whose dispatch is over.
+///
+/// # Errors
+/// `Overloaded` if every remembered key is still in use.
 fn forgotten(
     known: &Parameterised,
     dispatch: &Dispatch,
@@ -524,7 +524,7 @@ fn withdraw(known: &Parameterised, number: u64) -> Result<Vec<Event>, Refusal> {
     Err(Refusal::new(Code::ResourceNotFound, why))
 }
 
-/// Folds one decision's events. Total: the log is never argued with.
+/// Applies the events of one decision to the state. Never fails, because events in the log are facts.
 #[must_use]
 pub fn evolve<'a>(
     known: Option<Parameterised>,

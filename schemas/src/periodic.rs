@@ -1,14 +1,13 @@
-//! The periodic task: launches a task each time its schedule says so (docs/model.md, "Periodic tasks").
+//! The periodic task: launches a task at each due time of its schedule (docs/model.md, "Periodic tasks").
 //!
 //! ```text
 //! (desire) ──▶ waits until `next` ──▶ launched ────────▶ waits until the next `next`
 //!               │   ▲          ├────▶ skipped ─────────▶   (overlap, or more were missed)
-//!               │   │          └────▶ queued ──────────▶   and launched when nothing of it runs any more
+//!               │   │          └────▶ queued ──────────▶   and launched when its tasks have ended
 //!             pause resume
 //! ```
-//! A launch is one event here and one desire of a task, in one entry of the log: neither is there without the other. The
-//! moment that is next due is part of what is true, and each launch moves it on: whoever decides a launch decides it on
-//! the log in which nobody decided it before.
+//! A launch is one event here and one desire of a task in the same log entry, so neither exists without the
+//! other. The next due time is part of the state and each launch advances it, so no launch is decided twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,73 +25,71 @@ use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
 use crate::subject::Position;
 
-/// What is launched so long after it was due is a catch-up.
+/// Minimum delay after the due time for which a launch counts as a catch-up.
 pub const LATE: Duration = Duration::from_secs(60);
 
-/// What is true of a periodic task.
+/// State of a periodic task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Periodic {
-    /// Its name.
     pub guid: PeriodicGuid,
-    /// Its domain.
     pub domain: Domain,
-    /// Which life of the guid this is; also when it was desired.
+    /// Current epoch of the guid, which is also the time of the desire.
     pub epoch: Epoch,
-    /// Decisions so far.
+    /// Number of decisions over all epochs.
     pub version: u64,
-    /// Where the last decision stands in the log; 0: nowhere yet.
+    /// Log position of the last decision; 0 before it is in the log.
     pub last_decision: Position,
-    /// When it was desired, updated, paused, resumed or removed.
+    /// Time of the last desire, update, pause, resume or removal.
     pub since: Timestamp,
-    /// What it launches, and when. None: it was removed, and only its answers are remembered.
+    /// Definition and schedule. `None` after removal, when only answers are remembered.
     pub desired: Option<Arc<DesiredPeriodic>>,
-    /// Whether it launches nothing until it is resumed.
+    /// `true` while the schedule is paused.
     pub paused: bool,
-    /// When it is next due; none while it is paused, or if its schedule says nothing any more.
+    /// Next due time. `None` while it is paused, or if the schedule has no further times.
     pub next: Option<Timestamp>,
-    /// The launch that waits until nothing of it runs any more: when that was due.
+    /// Due time of the launch that is queued until the running tasks have ended.
     pub waits: Option<Timestamp>,
-    /// The last launch.
+    /// Most recent launch of this epoch.
     pub last: Option<Launch>,
-    /// How many tasks it launched in this life.
+    /// Number of tasks launched in this epoch.
     pub launched: u64,
-    /// How many launches it skipped in this life.
+    /// Number of launches skipped in this epoch.
     pub skipped: u64,
-    /// The newest requests and their answers.
+    /// Most recent requests with their answers.
     pub requests: Requests,
-    /// The decision that last said when it launches.
+    /// Decision that last desired, updated or resumed it.
     pub cause: Cause,
 }
 
-/// One launch.
+/// One launch of a periodic task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Launch {
-    /// When it was due.
+    /// Due time of the launch.
     pub due: Timestamp,
-    /// The task.
+    /// Guid of the launched task.
     pub task_guid: TaskGuid,
-    /// Why then.
+    /// Reason for launching the task at that time.
     pub reason: LaunchReason,
-    /// When it was launched.
+    /// Time of the launch.
     pub at: Timestamp,
 }
 
-/// Why a task was launched when it was.
+/// Reason for launching a task at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchReason {
-    /// It was due.
+    /// The launch was due.
     Due,
-    /// It had been due for a while, or others before it were missed.
+    /// The launch had been due for a minute or more, or earlier launches were missed.
     CatchUp,
-    /// It had waited for an earlier one to end.
+    /// The launch had waited for an earlier task to end.
     Queued,
-    /// Somebody wanted it now.
+    /// A client requested the launch.
     Asked,
 }
 
 impl LaunchReason {
-    /// As it is shown.
+    /// Returns the reason as text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,22 +101,22 @@ impl LaunchReason {
     }
 }
 
-/// Why a launch was skipped.
+/// Reason for skipping a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// A later one was due, too, when anybody could look again: that one catches up.
+    /// A later launch was also due when the BBS could check the schedule again. The later one catches up.
     Missed,
     /// A task of an earlier launch was still PENDING or RUNNING.
     StillRuns,
-    /// One waited for that already.
+    /// Another launch was already waiting for an earlier task to end.
     OneWaits,
-    /// It waited, and the periodic task was paused, or is no longer queued.
+    /// The launch had waited, and the periodic task was paused or its overlap is no longer `queued`.
     GivenUp,
 }
 
 impl SkipReason {
-    /// In words.
+    /// Returns the reason as a phrase.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -131,103 +128,91 @@ impl SkipReason {
     }
 }
 
-/// What can be asked of a periodic task.
+/// Command for a periodic task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A client desires it.
     Desire(Box<DesiredPeriodic>),
-    /// A client wants it to be like this from now on.
+    /// Replaces the definition and the schedule from now on.
     Update(Box<DesiredPeriodic>),
-    /// It shall launch nothing.
+    /// Stops launching until it is resumed.
     Pause,
-    /// It shall launch again.
+    /// Resumes launching.
     Resume,
-    /// It shall launch a task now, whatever its schedule and its overlap say.
+    /// Launches a task now, regardless of schedule, overlap and pause.
     Launch,
-    /// It is no longer desired. What it launched runs on.
+    /// Removes it. Launched tasks keep running.
     Remove,
-    /// The BBS looks whether something is due.
+    /// Launches or skips the launches that are due.
     Converge,
 }
 
-/// What happens to periodic tasks.
+/// Event of a periodic task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was desired: a new epoch begins.
+    /// Starts a new epoch.
     Desired {
-        /// As what.
         desired: Box<DesiredPeriodic>,
-        /// When it is first due.
+        /// First due time.
         next: Option<Timestamp>,
     },
-    /// It is another one from now on.
+    /// Replaces the definition and the schedule.
     Updated {
-        /// As what.
         desired: Box<DesiredPeriodic>,
-        /// When it is next due; none also while it is paused.
+        /// Next due time. `None` also while it is paused.
         next: Option<Timestamp>,
     },
-    /// It launched a task. The same entry desires that.
+    /// A task was launched, which the same entry desires.
     Launched {
-        /// When it was due; what somebody asked for is due when it was asked.
+        /// Due time. A launch that a client requested is due at the time of the request.
         due: Timestamp,
-        /// The task.
         task_guid: TaskGuid,
-        /// Why now.
         reason: LaunchReason,
-        /// When it is next due.
         next: Option<Timestamp>,
     },
-    /// It did not launch what was due.
+    /// Launches that were due did not happen.
     Skipped {
-        /// When the first of them was due.
+        /// Due time of the first of them.
         from: Timestamp,
-        /// When the last of them was.
+        /// Due time of the last of them.
         until: Timestamp,
-        /// How many, at most [`crate::limits::MISSED_COUNTED`].
+        /// Number of skipped launches, at most [`crate::limits::MISSED_COUNTED`].
         count: u32,
-        /// Why.
         reason: SkipReason,
-        /// When it is next due.
         next: Option<Timestamp>,
     },
-    /// A launch waits until nothing of it runs any more.
+    /// A launch waits until the running tasks have ended.
     Queued {
-        /// When it was due.
+        /// Due time of the waiting launch.
         due: Timestamp,
-        /// When it is next due.
         next: Option<Timestamp>,
     },
-    /// It launches nothing until it is resumed.
+    /// Launching stops until it is resumed.
     Paused {},
-    /// It launches again.
+    /// Launching is resumed.
     Resumed {
-        /// When it is next due.
         next: Option<Timestamp>,
     },
-    /// It is no longer desired.
     Removed {},
 }
 
-/// What else a decision depends on.
+/// Other state that a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The time of the decision.
     pub now: Timestamp,
-    /// Whether a task that a periodic task launched is PENDING or RUNNING.
+    /// Returns `true` if a task that the periodic task launched is PENDING or RUNNING.
     pub runs: &'a dyn Fn(&PeriodicGuid) -> bool,
-    /// Whether a task of this guid is there.
+    /// Returns `true` if a task with this guid exists.
     pub exists: &'a dyn Fn(&TaskGuid) -> bool,
 }
 
 impl Periodic {
-    /// Whether it was removed, and is only remembered.
+    /// Returns `true` if it was removed and is only remembered.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.desired.is_none()
     }
 
-    /// The state as users read it.
+    /// Returns the state as shown to users.
     #[must_use]
     pub const fn state_name(&self) -> &'static str {
         match (&self.desired, self.paused) {
@@ -237,7 +222,7 @@ impl Periodic {
         }
     }
 
-    /// The task of a launch: what its definition says now.
+    /// Returns the task of a launch, with the current definition. `None` if the periodic task was removed.
     #[must_use]
     pub fn task(&self, task_guid: TaskGuid) -> Option<DesiredTask> {
         let desired = self.desired.as_ref()?;
@@ -246,9 +231,14 @@ impl Periodic {
     }
 }
 
-/// Judges a command against what is true. No events: it is so already.
+/// Decides which events a command causes. The list is empty if the state is already as requested.
 ///
-/// # Errors `ResourceExists`, `ResourceNotFound`, `InvalidRequest` if an update names another domain.
+/// # Errors
+/// - `ResourceExists` if the command desires a periodic task that exists, or launches a second task in the
+///   same second.
+/// - `ResourceNotFound` if the periodic task does not exist.
+/// - `Forbidden` if an update names another domain.
+/// - `InvalidRequest` if the guid of a requested launch would be too long.
 pub fn decide(
     periodic: Option<&Periodic>,
     command: &Command,
@@ -286,7 +276,7 @@ pub fn decide(
     }
 }
 
-/// Where a decision comes from, told from what was true before it.
+/// Returns the origin of a decision, given the state before it.
 #[must_use]
 pub fn origin(periodic: Option<&Periodic>, command: &Command) -> Origin {
     match command {
@@ -300,7 +290,8 @@ pub fn origin(periodic: Option<&Periodic>, command: &Command) -> Origin {
     }
 }
 
-/// What was due before is launched as it was desired then: an update loses nothing.
+/// Decides an update. Launches that were already due still use the old definition, so that an update loses
+/// none.
 fn update(
     known: &Periodic,
     before: &DesiredPeriodic,
@@ -323,7 +314,7 @@ fn update(
     Ok(events)
 }
 
-/// The launch that waits after these events, if one does, is given up.
+/// Returns the event that gives up the launch which still waits after `events`, or `None` if none waits.
 fn given_up(known: &Periodic, events: &[Event], next: Option<Timestamp>) -> Option<Event> {
     let waits = events.iter().fold(known.waits, waits_after);
     let skip = |due| Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::GivenUp, next };
@@ -341,8 +332,9 @@ fn launch_now(known: &Periodic, context: Context<'_>) -> Result<Vec<Event>, Refu
     Ok(vec![Event::Launched { due, task_guid, reason: LaunchReason::Asked, next: known.next }])
 }
 
-/// What is due: a launch that waited for an earlier one to end, and the last moment of the schedule that came. Moments
-/// before that which nobody could look at are skipped, so that a downtime ends with one launch and not with many.
+/// Returns the events for everything that is due: a launch that waited for an earlier task to end, and the
+/// latest due time of the schedule. Earlier due times that the BBS missed are skipped, so that a downtime
+/// ends with one launch instead of many.
 fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>) -> Vec<Event> {
     let mut runs = (context.runs)(&known.guid);
     let (mut waits, mut events) = (known.waits, vec![]);
@@ -373,7 +365,8 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
     let skip = |reason| Event::Skipped { from: due, until: due, count: 1, reason, next };
     let late = missed.earlier.is_some() || context.now.since(due) >= LATE;
     let reason = if late { LaunchReason::CatchUp } else { LaunchReason::Due };
-    // No client may choose a name that a launch has: should one be taken all the same, that is such a launch.
+    // Clients cannot choose the guid of a launch. If a task has it nevertheless, that task counts as an
+    // earlier launch.
     let launch = || launched(due, reason, next).unwrap_or_else(|| skip(SkipReason::StillRuns));
     events.push(match (desired.overlap, runs, waits) {
         (Overlap::Allowed, _, _) | (Overlap::Skipped | Overlap::Queued, false, None) => launch(),
@@ -384,7 +377,7 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
     events
 }
 
-/// The launch that waits after an event.
+/// Returns the launch that waits after an event.
 const fn waits_after(waits: Option<Timestamp>, event: &Event) -> Option<Timestamp> {
     match event {
         Event::Queued { due, .. } => Some(*due),
@@ -400,7 +393,7 @@ const fn waits_after(waits: Option<Timestamp>, event: &Event) -> Option<Timestam
     }
 }
 
-/// Folds one decision's events. Total: the log is never argued with.
+/// Applies the events of one decision to the state. Never fails, because events in the log are facts.
 #[must_use]
 pub fn evolve<'a>(
     periodic: Option<Periodic>,

@@ -1,5 +1,6 @@
-//! Policies of a deployment: how its instances are replaced and restarted. They live outside the definition, so that changing them
-//! restarts nothing (SwarmKit orchestrators, "Update supervisor"; docs/model.md, "Rollouts").
+//! Policies of a deployment: the rules by which its instances are replaced and restarted. They are not part
+//! of the definition, so changing them restarts nothing (SwarmKit orchestrators, "Update supervisor";
+//! docs/model.md, "Rollouts").
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,39 +11,40 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::rollout::Kind;
 
-/// How a rollout replaces instances.
+/// Rules by which a rollout replaces instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatePolicy {
-    /// How many indices are in replacement at once.
+    /// Number of indices that are in replacement at once.
     pub parallelism: Parallelism,
-    /// How long to wait after an index was replaced before the next one takes its turn, in milliseconds.
+    /// Delay between the replacement of an index and the turn of the next one, in milliseconds.
     pub delay_ms: u64,
-    /// Which comes first at an index: the start of the new instance or the stop of the old one.
+    /// Order of the two steps at an index: start of the new instance, stop of the old one.
     pub order: UpdateOrder,
-    /// What a failing definition leads to.
+    /// Reaction to a failing definition.
     pub failure_action: FailureAction,
-    /// How long a new instance has to be RUNNING before it counts as healthy and the old one goes, in milliseconds.
+    /// Time that a new instance has to be RUNNING before it counts as healthy and the old one is stopped, in
+    /// milliseconds.
     pub monitor_ms: u64,
-    /// The part of the indices that may fail before `failure_action` is taken: more than this.
+    /// Fraction of the indices that may fail. `failure_action` is taken once more than this have failed.
     pub max_failure_ratio: Ratio,
-    /// How long an index may take before the next one takes its turn, in milliseconds, once the definition is known to
-    /// work; 0: for ever.
+    /// Time that an index may take before the next one takes its turn, in milliseconds. It applies once the
+    /// definition is known to work. 0: no limit.
     pub index_deadline_ms: u64,
-    /// Pause after so many indices were replaced; none: never.
+    /// Number of replaced indices after which the rollout pauses. If unset, it never pauses for this reason.
     pub pause_after: Option<u32>,
 }
 
-/// How many indices are in replacement at once.
+/// Number of indices that are in replacement at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallelism {
-    /// So many.
+    /// Absolute number of indices.
     Count(u32),
-    /// So many of a hundred of the instances, at least one.
+    /// Percentage of the instances, rounded down, but at least one instance.
     Percent(u8),
 }
 
 impl Parallelism {
-    /// Reads a percentage as it is written, `"1%"` to `"100%"`.
+    /// Parses a percentage, `"1%"` to `"100%"`.
     #[must_use]
     pub fn percentage(text: &str) -> Option<Self> {
         let digits = text.strip_suffix('%')?;
@@ -52,19 +54,20 @@ impl Parallelism {
     }
 }
 
-/// How many indices are in replacement at once, as it is written.
+/// Number of indices that are in replacement at once, as clients write it.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Parallelism")]
 enum Written {
-    /// So many.
+    /// Absolute number of indices.
     Count(u32),
-    /// `"1%"` to `"100%"` of the instances.
+    /// Percentage of the instances, `"1%"` to `"100%"`.
     Percentage(String),
 }
 
 impl Serialize for Parallelism {
-    /// As clients write it; as a mere number, and what it is of, where nobody reads it.
+    /// Serializes to the clients' notation in human-readable formats. Binary formats get a flag (`true` for a
+    /// percentage) and the number.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match (self, serializer.is_human_readable()) {
             (Self::Count(count), true) => Written::Count(*count).serialize(serializer),
@@ -103,42 +106,42 @@ impl JsonSchema for Parallelism {
     }
 }
 
-/// Which comes first at an index.
+/// Order of start and stop at an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateOrder {
     /// The new instance is RUNNING before the old one is asked to stop.
     #[default]
     StartFirst,
-    /// The old instance is gone before the new one is placed.
+    /// The old instance has ended before the new one is placed.
     StopFirst,
 }
 
-/// What a failing definition leads to.
+/// Reaction to a failing definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureAction {
-    /// The index is tried again and again, and everything else runs on as it is.
+    /// The index is retried without limit, and everything else keeps running unchanged.
     #[default]
     Hold,
     /// The rollout pauses, and the failing instances are stopped.
     Pause,
-    /// The next index takes its turn, whatever fails.
+    /// The next index takes its turn despite the failures.
     Continue,
-    /// Everything goes back to the definition that was healthy when the rollout began.
+    /// The deployment returns to the definition that was healthy when the rollout started.
     Rollback,
 }
 
-/// A part of a whole, in millionths; a number from 0 to 1 as it is written.
+/// Fraction of a whole, stored in millionths and written as a number from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "f64", try_from = "f64")]
 pub struct Ratio(u32);
 
-/// How many millionths make a whole.
+/// Denominator of a [`Ratio`].
 const WHOLE: u32 = 1_000_000;
 
 impl Ratio {
-    /// Whether `part` of `whole` is more than this.
+    /// Returns `true` if `part / whole` is greater than this ratio.
     #[must_use]
     pub fn is_exceeded_by(self, part: u32, whole: u32) -> bool {
         u64::from(part) * u64::from(WHOLE) > u64::from(self.0) * u64::from(whole)
@@ -154,7 +157,7 @@ impl From<Ratio> for f64 {
 impl TryFrom<f64> for Ratio {
     type Error = &'static str;
 
-    /// Rounds to a millionth.
+    /// Converts a number from 0 to 1, rounded to a millionth.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a million")]
     fn try_from(number: f64) -> Result<Self, Self::Error> {
         if (0.0..=1.0).contains(&number) {
@@ -176,8 +179,9 @@ impl JsonSchema for Ratio {
 }
 
 impl UpdatePolicy {
-    /// How an update rolls unless it is said otherwise: one index at a time, start before stop, and a failing definition
-    /// changes nothing that runs (Updatable LRPs, "Further examples of behavioral cases").
+    /// Returns the default policy for updates: one index at a time, start before stop, and a failing
+    /// definition leaves running instances unchanged (Updatable LRPs, "Further examples of behavioral
+    /// cases").
     #[must_use]
     pub const fn of_update() -> Self {
         Self {
@@ -192,13 +196,14 @@ impl UpdatePolicy {
         }
     }
 
-    /// How a rollback rolls unless it is said otherwise: as an update, but it pauses when it fails, too.
+    /// Returns the default policy for rollbacks. It equals the one for updates, except that a failing
+    /// rollback pauses.
     #[must_use]
     pub const fn of_rollback() -> Self {
         Self { failure_action: FailureAction::Pause, ..Self::of_update() }
     }
 
-    /// How many indices are in replacement at once, of so many instances: at least one.
+    /// Returns the number of indices in replacement at once for this number of instances, at least one.
     #[must_use]
     pub fn indices_at_once(&self, instances: u32) -> u32 {
         match self.parallelism {
@@ -210,45 +215,45 @@ impl UpdatePolicy {
         }
     }
 
-    /// How long a new instance has to be RUNNING before it counts as healthy.
+    /// Returns the time that a new instance has to be RUNNING before it counts as healthy.
     #[must_use]
     pub const fn monitor(&self) -> Duration {
         Duration::from_millis(self.monitor_ms)
     }
 }
 
-/// Whether and when a crashed instance is restarted (SwarmKit orchestrators, "Restart supervisor"; docs/model.md,
-/// "Crashes"). As usual, it is the crash policy that decides. Lost cells and evacuations are no crashes: their instances
-/// start elsewhere whatever this says.
+/// Rules by which a crashed instance is restarted (SwarmKit orchestrators, "Restart supervisor";
+/// docs/model.md, "Crashes"). By default the crash policy decides. Lost cells and evacuations are not
+/// crashes: their instances start elsewhere regardless of this policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestartPolicy {
-    /// After which crashes it is restarted at all.
+    /// Crashes after which the instance is restarted at all.
     pub condition: RestartCondition,
-    /// How long each restart waits, in milliseconds; none: as long as the crash policy says. What crashes before it is
-    /// RUNNING waits as the crash policy says at least.
+    /// Delay of each restart, in milliseconds. If unset, the crash policy decides. An instance that crashes
+    /// before it is RUNNING waits at least as long as the crash policy demands.
     pub delay_ms: Option<u32>,
-    /// How often an index is restarted as one definition; none: for ever, or, without `delay_ms`, as often as the crash
-    /// policy says.
+    /// Maximum number of restarts of an index with one definition. If unset, restarts are unlimited with
+    /// `delay_ms` and limited by the crash policy without it.
     pub max_attempts: Option<u32>,
-    /// Restarts that are longer ago than this are not counted, in milliseconds; 0: all of them are.
+    /// Period within which restarts are counted, in milliseconds. 0: all restarts are counted.
     pub window_ms: u32,
 }
 
-/// After which crashes an instance is restarted.
+/// Crashes after which an instance is restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartCondition {
-    /// After each, however it ended.
+    /// Every crash.
     #[default]
     Any,
-    /// Unless its action exited with status 0.
+    /// Every crash except an exit of the action with status 0.
     OnFailure,
-    /// After none.
+    /// No crash.
     None,
 }
 
 impl RestartPolicy {
-    /// What is wrong with `window_ms`; none: nothing.
+    /// Returns the problem with `window_ms`, or `None` if it is valid.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let window = self.window_ms;
@@ -270,7 +275,7 @@ impl RestartPolicy {
         })
     }
 
-    /// How long each restart waits; none: as long as the crash policy says.
+    /// Returns the delay of each restart. `None` if the crash policy decides.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
         self.delay_ms.map(|delay| Duration::from_millis(delay.into()))
@@ -280,22 +285,22 @@ impl RestartPolicy {
 /// The policies of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Policies {
-    /// How an update rolls.
+    /// Rules for updates.
     pub update: UpdatePolicy,
-    /// How a rollback rolls.
+    /// Rules for rollbacks.
     pub rollback: UpdatePolicy,
-    /// How many instances a rollout leaves RUNNING at least; none: all of them start-first, and all but those in
-    /// replacement stop-first.
+    /// Minimum number of instances that a rollout leaves RUNNING. If unset: all of them with start-first, and
+    /// all except those in replacement with stop-first.
     pub min_running: Option<u32>,
-    /// How many containers that ended are kept of each index for queries to show; none: as the cluster says. Decides nothing
-    /// else.
+    /// Number of ended containers per index that queries can show. If unset, the limit of the cluster
+    /// applies. No other behaviour depends on it.
     pub history_limit: Option<u32>,
-    /// Whether and when a crashed instance is restarted.
+    /// Rules for restarts of crashed instances.
     pub restart: RestartPolicy,
 }
 
 impl Policies {
-    /// How a rollout of this kind rolls.
+    /// Returns the policy for a rollout of this kind.
     #[must_use]
     pub const fn of(&self, kind: Kind) -> &UpdatePolicy {
         match kind {
@@ -304,7 +309,8 @@ impl Policies {
         }
     }
 
-    /// How many of so many instances a rollout by this policy leaves RUNNING at least.
+    /// Returns the minimum number of instances that a rollout with the policy `rolls` leaves RUNNING, of
+    /// `instances` desired ones.
     #[must_use]
     pub fn running_at_least(&self, rolls: &UpdatePolicy, instances: u32) -> u32 {
         let usual = match rolls.order {
@@ -314,7 +320,7 @@ impl Policies {
         self.min_running.unwrap_or(usual)
     }
 
-    /// What is wrong with `min_running` where so many instances are desired; none: nothing.
+    /// Returns the problem with `min_running` for this number of desired instances, or `None` if it is valid.
     #[must_use]
     pub fn fault(&self, instances: u32) -> Option<String> {
         let stops_first = [self.update.order, self.rollback.order].contains(&UpdateOrder::StopFirst);

@@ -1,4 +1,4 @@
-//! Preemption: what is less urgent stops, so that what waits has room (docs/model.md, "Preemption").
+//! Preemption: less urgent work is stopped so that waiting work has room (docs/model.md, "Preemption").
 
 use std::fmt;
 
@@ -14,31 +14,31 @@ use crate::refusal::{Code, Refusal};
 use crate::rollout::Rollout;
 use crate::task::{State, Task};
 
-/// What is stopped for other work has a priority that is lower by so much, or by more.
+/// Minimum difference in priority between a victim and the work that it is stopped for.
 pub const LOWER_BY: u8 = 10;
-/// What the failure reason of a task that was stopped for other work begins with.
+/// Prefix of the reason of a preemption, and so of the failure reason of a preempted task.
 pub const PREEMPTED: &str = "preempted by ";
 
-/// What an auctioneer wants stopped, so that something else has room. It counts only as long as everything that it names is
-/// as it was judged.
+/// Request by an auctioneer to stop work so that other work has room. It is valid only while everything that
+/// it names is unchanged since the auctioneer judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
-    /// What is to stop, in which life.
+    /// Work to stop, with its epoch.
     pub victim: WorkKey,
-    /// The container that runs it, and where the room will be.
+    /// Container of the victim, on the cell where it makes room.
     pub by: Instance,
-    /// What gets the room.
+    /// Work that gets the room.
     pub preemptor: Preemptor,
 }
 
-/// Work that waits for room, as an auctioneer judged it.
+/// Waiting work, as an auctioneer judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemptor {
-    /// Which, in which life.
+    /// Waiting work, with its epoch.
     pub work: WorkKey,
-    /// The `since` of the record that was judged: the attempt to place it.
+    /// The `since` of the judged record, which identifies the attempt to place it.
     pub attempt: Timestamp,
-    /// How urgent it was.
+    /// Priority of the work at that time.
     pub priority: Priority,
 }
 
@@ -48,28 +48,28 @@ impl fmt::Display for Preemptor {
     }
 }
 
-/// Whether something of one priority may be stopped for something of another.
+/// Returns `true` if work of one priority may be stopped for work of the other.
 #[must_use]
 pub fn may_give_way(priority: Priority, to: Priority) -> bool {
     u8::from(priority).saturating_add(LOWER_BY) <= u8::from(to)
 }
 
-/// Whether a task failed because something else got its room.
+/// Returns `true` if this is the failure reason of a preempted task.
 #[must_use]
 pub fn is_preempted(reason: &str) -> bool {
     reason.starts_with(PREEMPTED)
 }
 
-/// What something was stopped for.
+/// Work that a victim was stopped for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoppedFor {
-    /// The instance with this index of a process.
+    /// Instance of a process, with its index.
     Instance(ProcessGuid, u32),
-    /// A task.
     Task(TaskGuid),
 }
 
-/// What something was stopped for, as the reason of a decision says ([`Preemptor`] writes it). None: it says nothing of that.
+/// Parses the work that a victim was stopped for from the reason of a decision, as [`Preemptor`] formats it.
+/// `None` if the reason names none.
 #[must_use]
 pub fn stopped_for(reason: &str) -> Option<StoppedFor> {
     let (work, _) = reason.strip_prefix(PREEMPTED)?.rsplit_once(" (priority ")?;
@@ -81,7 +81,8 @@ pub fn stopped_for(reason: &str) -> Option<StoppedFor> {
 }
 
 impl Preemptor {
-    /// Whether it is an instance of this process: then it is stopped for none of them.
+    /// Returns `true` if the preemptor is an instance of this process. A process never preempts its own
+    /// instances.
     #[must_use]
     pub fn is_of(&self, guid: &ProcessGuid) -> bool {
         match &self.work {
@@ -90,10 +91,10 @@ impl Preemptor {
         }
     }
 
-    /// Whether something of this priority gives way to it.
+    /// Checks that work of this priority may be preempted.
     ///
     /// # Errors
-    /// `ResourceConflict` if it doesn't.
+    /// `ResourceConflict` if its priority is too high.
     pub(crate) fn check(&self, priority: Priority) -> Result<(), Refusal> {
         if may_give_way(priority, self.priority) {
             return Ok(());
@@ -106,8 +107,8 @@ impl Preemptor {
     }
 }
 
-/// The container that holds a place and may be stopped for something else: nobody asked it to stop, it is the only one of its
-/// index, and no rollout is replacing it.
+/// Returns the container at a slot if it may be preempted. The instance must be desired, must not be
+/// stopping, evacuating or in replacement by a rollout, and must be the only one at its index.
 #[must_use]
 pub fn instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance> {
     let by = process.actual(place).filter(|lrp| !lrp.is_stopping())?.holder()?;
@@ -118,7 +119,7 @@ pub fn instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance>
     (alone && !evacuates && !replaced && process.wants(place)).then_some(by)
 }
 
-/// The container of a task that may be stopped for something else.
+/// Returns the container of a task if it may be preempted: the task must be RUNNING.
 #[must_use]
 pub const fn task(task: &Task) -> Option<&Instance> {
     match &task.state {
@@ -127,12 +128,12 @@ pub const fn task(task: &Task) -> Option<&Instance> {
     }
 }
 
-/// What is to be stopped is not what was judged any more.
+/// Returns the refusal of an eviction that names work which has changed since the auctioneer judged it.
 pub(crate) fn changed(what: impl fmt::Display) -> Refusal {
     Refusal::new(Code::StaleRecord, format!("{what} has changed since the auctioneer judged it"))
 }
 
-/// The name of a task in a refusal.
+/// Returns the name of a task for a refusal.
 pub(crate) fn named(guid: &TaskGuid) -> String {
     format!("task {guid}")
 }

@@ -1,10 +1,13 @@
-//! The process: the aggregate of one DesiredLRP, its ActualLRPs with their evacuating twins, and its evaluations.
+//! The process: the aggregate of one DesiredLRP, its ActualLRPs with their evacuating instances, and its
+//! evaluations.
 //!
-//! What the seeds promise of an LRP (one RUNNING per index, the delta between desired and actual, one pending
-//! evaluation) are promises of the process, so one decision sees all of it. The machines inside are [`desired`],
-//! [`actual`], [`evacuating`], [`crash`] and [`evaluation`]; this file says what a process is, where its
-//! decisions come from and how they are folded. `draft` puts the machines together, `report`, `converge` and `rolling` are
-//! what reps, time and rollouts ask, `places` says which places are desired, and `cells` on which cells a global process runs.
+//! The invariants of an LRP (one RUNNING instance per index, the delta between desired and actual, one
+//! pending evaluation) are invariants of the process, so one decision sees all of it. The process combines
+//! the state machines [`desired`], [`actual`], [`evacuating`], [`crash`] and [`evaluation`].
+//!
+//! This file defines the state, the origin of decisions, and the fold of events. `draft` combines the state
+//! machines. `report`, `converge` and `rolling` handle the input of reps, of time and of rollouts. `places`
+//! determines the desired slots, and `cells` the cells of a global process.
 
 mod cells;
 mod converge;
@@ -48,143 +51,133 @@ pub use self::slots::Slots;
 use self::draft::Draft;
 use self::places::Wanted;
 
-/// What is true of a process.
+/// State of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its name.
     pub guid: ProcessGuid,
-    /// Its domain.
     pub domain: Domain,
-    /// Which life of the guid this is.
     pub epoch: Epoch,
-    /// Decisions so far, over all lives that are remembered.
+    /// Number of decisions, over all remembered epochs.
     pub version: u64,
-    /// Where the last decision stands in the log; 0: nowhere yet.
+    /// Log position of the last decision; 0 before it is in the log.
     pub last_decision: Position,
-    /// When the last decision was made.
+    /// Time of the last decision.
     pub changed_at: Timestamp,
-    /// When a place last lost its records; 0: none did in what is remembered.
+    /// Time at which a slot last lost its records; 0 if none did as far as is remembered.
     pub emptied_at: Timestamp,
-    /// What is desired; none: nobody desires it, and what is left is to be stopped or is an orphan.
+    /// Desired state. `None` if the process is not desired: remaining instances are stopped, or are orphans.
     pub desired: Option<Box<Desired>>,
-    /// The rollout that is under way, or the last one; none: there was none in this life.
+    /// Current or last rollout. `None` if this epoch had none.
     pub rollout: Option<Box<Rollout>>,
-    /// Every place that has a record, in order.
+    /// Slots that have a record, in order.
     pub slots: Slots,
-    /// How many slots are UNCLAIMED.
+    /// Number of UNCLAIMED slots.
     pub unclaimed: u32,
-    /// How many of those carry a placement error.
+    /// Number of UNCLAIMED slots with a placement error.
     pub unplaced: u32,
-    /// The CRASHED instances whose wait ends by itself, by when it does.
+    /// CRASHED instances that restart at a known time, sorted by that time.
     pub waits: BTreeSet<(Timestamp, Place)>,
-    /// The open evaluations and the newest that ended, the newest last.
+    /// Open evaluations and the most recent ended ones, the newest last.
     pub evaluations: Evaluations,
-    /// The newest requests and their answers.
+    /// Most recent requests with their answers.
     pub requests: Requests,
-    /// The decision by which somebody last said how many instances shall run. None: nobody did, or that is forgotten,
-    /// and what is here are containers that reps reported.
+    /// Decision that last set the number of desired instances. `None` if none is remembered, so the instances
+    /// are containers that reps reported.
     pub asked: Option<Cause>,
 }
 
-/// The records of one place.
+/// Records of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
-    /// Which.
     pub place: Place,
-    /// The instance.
+    /// Record of the instance.
     pub actual: Option<Actual>,
-    /// Its evacuating twin.
+    /// Record of the evacuating instance.
     pub evacuating: Option<Box<Evacuating>>,
-    /// When one of the two last changed; that an instance could not be placed changes nothing for a rep.
+    /// Time of the last change of a record, as far as it matters to reps: a placement error does not count.
     pub changed_at: Timestamp,
-    /// Version of the process by the last decision that changed what rows show of the two.
+    /// Version of the process after the last decision that changed the rows of the slot.
     pub version: u64,
-    /// The decision that last made work for the place, or asked its instance to stop.
+    /// Decision that last made work for the slot or asked its instance to stop.
     pub cause: Cause,
 }
 
 impl Slot {
-    /// The containers that its instance and its evacuating twin are in.
+    /// Returns the containers of the instance and of the evacuating instance.
     pub fn holders(&self) -> impl Iterator<Item = &Instance> {
         let twin = self.evacuating.iter().map(|twin| &twin.by);
         self.actual.iter().filter_map(Actual::holder).chain(twin)
     }
 }
 
-/// What can be asked of a process.
+/// Command for a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A client desires it.
     Desire(Box<DesiredLrp>),
-    /// A client changes its scale, priority, routes, annotation or policies.
+    /// Changes the scale, priority, routes, annotation or policies.
     Update(DesiredLrpUpdate),
-    /// A client wants every instance to run another definition, and may change the rest, too.
+    /// Rolls out another definition to every instance. May change everything else, too.
     Deploy {
-        /// What else changes.
+        /// Other changes.
         update: DesiredLrpUpdate,
-        /// The definition's id.
+        /// Id of the new definition.
         definition_id: DefinitionId,
-        /// What each instance runs.
         definition: Arc<Definition>,
     },
-    /// A client wants every instance to run a definition that is there.
+    /// Rolls out a definition that the process has already.
     Activate {
-        /// Which.
         definition_id: DefinitionId,
     },
-    /// A client wants every instance to be replaced by one that runs the same.
+    /// Replaces every instance by one with the same definition.
     Restart(Purpose),
-    /// A client steers the rollout.
+    /// Controls the rollout.
     Steer(Steer),
-    /// A client no longer desires it.
     Remove,
-    /// A client stops one instance; if it is still desired it starts again.
+    /// Stops one instance. It starts again if it is still desired.
     Retire {
-        /// Which.
         index: u32,
-        /// Which of those that are there; none: the only one, or the one of the active definition.
+        /// Definition of the instance. `None` selects the only instance of the index, or the one of the
+        /// active definition.
         definition_id: Option<DefinitionId>,
     },
-    /// A client has a program run in the container of an instance.
+    /// Runs a program in the container of an instance.
     Enter {
-        /// Which.
         index: u32,
-        /// Which of those that are there; none: the only one, or the one of the active definition.
+        /// Definition of the instance, as for [`Command::Retire`].
         definition_id: Option<DefinitionId>,
-        /// What is run.
+        /// Program to run.
         exec: Exec,
     },
-    /// The auctioneer wants an instance stopped, so that something more urgent has room.
+    /// Stops an instance so that more urgent work has its room. Sent by the auctioneer.
     Evict(Box<Eviction>),
-    /// A rep reports one container: all steps or none.
+    /// Reports one container. Either all steps are carried out or none. Sent by a rep.
     Report(Report),
-    /// The auctioneer could not place some.
+    /// Reports instances that could not be placed. Sent by the auctioneer.
     Fail(Outcome),
-    /// The auctioneer didn't answer a delivery of an evaluation.
+    /// Reports that the auctioneer did not answer a delivery of an evaluation.
     Unanswered {
-        /// Which.
         evaluation: EvaluationId,
-        /// The how manieth delivery.
+        /// Number of the delivery.
         delivery: u32,
     },
-    /// A client wants an evaluation tried again now.
+    /// Retries an evaluation now, at the request of a client.
     Retry(EvaluationId),
-    /// The BBS looks whether something is due: lost cells, missing, extra, crashed, expired.
+    /// Carries out everything that is due: lost cells; missing, extra, crashed or expired instances.
     Converge,
 }
 
-/// Why every instance is replaced by one that runs the same.
+/// Reason for replacing every instance by one with the same definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// They shall begin anew.
+    /// To restart the instances.
     #[default]
     Restart,
-    /// They shall be spread more evenly over the cells.
+    /// To spread the instances more evenly over the cells.
     Rebalance,
 }
 
 impl Purpose {
-    /// It in a word, as clients write it.
+    /// Returns the purpose as clients write it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -193,7 +186,7 @@ impl Purpose {
         }
     }
 
-    /// What is said of a process for which it was done.
+    /// Returns the reason of the rollout, as shown to users.
     #[must_use]
     pub const fn done(self) -> &'static str {
         match self {
@@ -203,88 +196,83 @@ impl Purpose {
     }
 }
 
-/// What clients ask of a rollout.
+/// Control of a rollout by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Steer {
-    /// No index shall take its turn any more.
+    /// No further index takes its turn.
     Pause,
-    /// Indices shall take their turns again.
+    /// Indices take their turns again.
     Resume,
-    /// Everything shall go back to the definition that was healthy when the rollout began.
+    /// The process returns to the definition that was healthy when the rollout started.
     RollBack,
 }
 
-/// What a rep asks of the records of one place, in one decision.
+/// Report of a rep on the records of one slot, decided as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The domain of the container.
     pub domain: Domain,
-    /// The place of the container.
+    /// Slot of the container.
     pub place: Place,
-    /// The life of the guid that the container belongs to.
+    /// Epoch that the container belongs to.
     pub epoch: Epoch,
-    /// The container.
     pub by: Instance,
-    /// When the records that the rep judged had last changed (see [`Process::changed_at`]): if they have changed since,
-    /// nothing of it is done. So an old report that comes late, or a copy, says nothing of what came after it.
+    /// Time of the last change of the records that the rep judged (see [`Process::changed_at`]). If they have
+    /// changed since, the report is refused, so that a late or duplicated report cannot undo later changes.
     pub judged: Timestamp,
-    /// What is asked, in order; a refused step refuses all.
+    /// Steps in order. If one is refused, the whole report is refused.
     pub steps: Vec<ReportStep>,
 }
 
-/// One step of a report: about the instance, or about its evacuating twin.
+/// One step of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReportStep {
-    /// About the instance.
+    /// Concerns the instance.
     Actual(actual::Command),
-    /// About the evacuating twin.
+    /// Concerns the evacuating instance.
     Evacuating(evacuating::Command),
 }
 
-/// What an auctioneer could not place of one evaluation.
+/// Instances of one evaluation that an auctioneer could not place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Which.
     pub evaluation: EvaluationId,
-    /// What could not be placed.
     pub unplaced: Vec<Unplaced>,
-    /// Whether that is the end of its attempts: reps refused it too often.
+    /// `true` if the attempts of the evaluation are exhausted because reps refused it too often.
     pub used_up: bool,
-    /// Why, cell by cell, of the last one.
+    /// Explanation per cell for the last instance that could not be placed.
     pub explanation: Option<Box<Explanation>>,
 }
 
-/// An instance that could not be placed.
+/// Instance that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
-    /// Which.
     pub place: Place,
-    /// The `since` of the UNCLAIMED record that was judged: an outcome settles only what is unchanged.
+    /// `since` of the UNCLAIMED record that was judged. The outcome applies only if the record is unchanged.
     pub attempt: Timestamp,
-    /// Why, as users read it.
+    /// Placement error, as shown to users.
     pub error: String,
 }
 
-/// What else a decision depends on.
+/// Other state that a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The time of the decision.
     pub now: Timestamp,
-    /// Whether the process's domain is fresh.
+    /// `true` if the domain of the process is fresh.
     pub fresh: bool,
-    /// Whether a cell is present.
+    /// Returns `true` if the cell is present.
     pub present: &'a dyn Fn(&CellId) -> bool,
-    /// Whether anything is known of a cell: what was forgotten doesn't say any more why it is gone.
+    /// Returns `true` if the cell is known. The log no longer holds the reason for the absence of a forgotten
+    /// cell.
     pub known: &'a dyn Fn(&CellId) -> bool,
-    /// Shows every cell that has an ordinal.
+    /// Calls the visitor for every cell that has an ordinal.
     pub numbered: &'a dyn Fn(Visit<'_>),
 }
 
-/// Sees a cell, behind its ordinal and its id.
+/// Visitor of a cell, called with the cell's ordinal, id and state.
 pub type Visit<'a> = &'a mut dyn FnMut(u32, &CellId, &Cell);
 
 impl Process {
-    /// A process of which nothing is known but its name.
+    /// Creates a process without any state besides its name.
     #[must_use]
     pub fn new(guid: ProcessGuid, domain: Domain, epoch: Epoch) -> Self {
         Self {
@@ -307,25 +295,28 @@ impl Process {
         }
     }
 
-    /// Whether nobody desires it and nothing of it is left: only its name and its answers are remembered.
+    /// Returns `true` if the process is not desired and has no instances: only its name and its answers are
+    /// remembered.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.desired.is_none() && self.slots.is_empty()
     }
 
-    /// The records of a place.
+    /// Returns the records of a slot.
     #[must_use]
     pub fn slot(&self, place: &Place) -> Option<&Slot> {
         self.slots.get(place)
     }
 
-    /// The records of every place at an index: more than one during a rollout, and while one takes another's place.
+    /// Returns the records of every slot at an index. There are several during a rollout, and while one
+    /// instance replaces another.
     pub fn slots_at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
         self.slots.at(index)
     }
 
-    /// The records that are meant: where a request leaves the definition open and there are several, the active one's
-    /// (Updatable LRPs, "Corresponding changes to ActualLRPs"); an instance before what only evacuates.
+    /// Returns the records that a request refers to. If the request names no definition and several slots
+    /// match, an instance takes precedence over an evacuating one, and the active definition over others
+    /// (Updatable LRPs, "Corresponding changes to ActualLRPs").
     #[must_use]
     pub fn find(&self, index: u32, definition_id: Option<&DefinitionId>) -> Option<&Slot> {
         let active = self.desired.as_ref().map(|desired| &desired.active_definition_id);
@@ -334,24 +325,24 @@ impl Process {
         there.max_by_key(|slot| (slot.actual.is_some(), Some(&slot.place.definition_id) == active))
     }
 
-    /// The instance at a place.
+    /// Returns the instance of a slot.
     #[must_use]
     pub fn actual(&self, place: &Place) -> Option<&Actual> {
         self.slot(place)?.actual.as_ref()
     }
 
-    /// The instances at an index, each with its place.
+    /// Returns the instances at an index, each with its slot.
     pub fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> + Clone {
         self.slots_at(index).filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
     }
 
-    /// The containers that stay: nobody asked them to stop, and none is what a rollout is about to replace. So many of a
-    /// cell or zone are in the way of another instance there.
+    /// Returns the containers that stay: they are not stopping, and no rollout is about to replace them. They
+    /// count when instances are spread over cells and zones.
     pub fn staying(&self) -> impl Iterator<Item = &Instance> {
         self.staying_of(self.slots.iter())
     }
 
-    /// The containers of an index that stay: see [`Self::staying`].
+    /// Returns the containers of an index that stay: see [`Self::staying`].
     pub fn staying_at(&self, index: u32) -> impl Iterator<Item = &Instance> {
         self.staying_of(self.slots_at(index))
     }
@@ -362,7 +353,8 @@ impl Process {
         lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
     }
 
-    /// Whether the rollout has an instance for the place of this one: it is to be placed, or on a cell.
+    /// Returns `true` if the rollout has created an instance that replaces this one and is either UNCLAIMED
+    /// or on a cell.
     fn is_replaced(&self, place: &Place) -> bool {
         let rollout = self.rollout.as_deref().and_then(Rollout::under_way);
         let rollout = rollout.filter(|rollout| rollout.in_replacement(place.index).is_some());
@@ -371,9 +363,11 @@ impl Process {
         others.is_some_and(|new| !new.is_stopping() && (new.is_unclaimed() || new.holder().is_some()))
     }
 
-    /// When the records of a place last changed; where there are none, when any place of the process last lost its own.
-    /// Decisions on one subject are never at the same time, so this names one. Where there is no instance, the one that
-    /// runs another definition in its place counts too.
+    /// Returns the time of the last change of a slot's records. A slot without records uses the time at which
+    /// any slot of the process last lost its records.
+    ///
+    /// Decisions about one process never have the same time, so the time identifies a decision. If the slot
+    /// has no instance, the changes of the other slots at its index count as well.
     #[must_use]
     pub fn changed_at(&self, place: &Place) -> Timestamp {
         let slot = self.slot(place);
@@ -383,13 +377,13 @@ impl Process {
         others.map(|other| other.changed_at).fold(own, Timestamp::max)
     }
 
-    /// Whether an instance is desired at a place.
+    /// Returns `true` if an instance is desired at a slot.
     #[must_use]
     pub fn wants(&self, place: &Place) -> bool {
         self.wanted(place.index).has(&place.definition_id)
     }
 
-    /// The definitions that an index is to run.
+    /// Returns the definitions that are desired at an index.
     fn wanted(&self, index: u32) -> Wanted<'_> {
         let Some(desired) = self.desired.as_deref() else { return Wanted::default() };
         let evacuates = self.slots_at(index).any(|slot| slot.evacuating.is_some());
@@ -397,9 +391,10 @@ impl Process {
         places::Index { desired, rollout, index, there, evacuates }.wanted()
     }
 
-    /// Where a decision about a place comes from: from a cell, if it is for what happened to that; else from the last
-    /// decision that made work for the place or asked its instance to stop. A place without records has that from
-    /// another at its index, and one that nobody wants from whoever said how many instances shall run.
+    /// Returns the origin of a decision about a slot: the cell, if given, or else the last decision that made
+    /// work for the slot or asked its instance to stop. A slot without records uses the cause of the last
+    /// changed slot at its index. A slot that is not desired falls back to the decision that set the number
+    /// of instances.
     fn origin(&self, place: &Place, cell: Option<&CellId>) -> Origin {
         let newest = || self.slots_at(place.index).max_by_key(|slot| slot.changed_at);
         let slot = self.slot(place).or_else(newest);
@@ -407,26 +402,27 @@ impl Process {
         cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
     }
 
-    /// The open evaluation that stands for something.
+    /// Returns the open evaluation with this duty.
     #[must_use]
     pub fn open_evaluation(&self, duty: Duty) -> Option<Evaluation> {
         evaluation::open(self.evaluations.iter(), duty)
     }
 
-    /// The open evaluation that stands for an instance; none: it waits for nothing.
+    /// Returns the open evaluation of an instance, or `None` if the instance waits for nothing.
     #[must_use]
     pub fn evaluation_of(&self, lrp: &Actual) -> Option<Evaluation> {
         self.open_evaluation(lrp.duty()?)
     }
 
-    /// The moment at which convergence next has something to do here, cells and freshness aside.
+    /// Returns the next time at which convergence has something to do, apart from changes of cells and of
+    /// freshness.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let of_slots = self.slots.iter().filter_map(|slot| self.due_of(slot));
         of_slots.chain(self.rollout_due()).min()
     }
 
-    /// The moment at which it has something to do with one place.
+    /// Returns the next time at which convergence has something to do for one slot.
     #[must_use]
     pub fn due_of(&self, slot: &Slot) -> Option<Timestamp> {
         let wanted = slot.actual.as_ref().filter(|_| self.wants(&slot.place));
@@ -436,8 +432,9 @@ impl Process {
         restart.into_iter().chain(expiry).chain(proof).min()
     }
 
-    /// When a CRASHED instance is to be restarted. What a rollout starts is never given up (Updatable LRPs, "Failing new LRP
-    /// definition"): if its policy had declined to restart it, it waits as the crash policy says at most.
+    /// Returns the time at which a CRASHED instance restarts. A rollout never gives up an instance that it
+    /// starts (Updatable LRPs, "Failing new LRP definition"): if the restart policy declined the restart, the
+    /// crash policy decides, with at most its longest wait.
     fn restart_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         lrp.restart_at().or_else(|| {
             let starts = self.rollout.as_deref().is_some_and(|rollout| rollout.starts(place));
@@ -447,7 +444,8 @@ impl Process {
         })
     }
 
-    /// When an instance of a definition that is not known to work will have survived its monitor.
+    /// Returns the time at which an instance survives its monitor. `None` if its definition is already known
+    /// to work.
     fn proven_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         let desired = self.desired.as_deref()?;
         let open = desired.active_definition_id == place.definition_id
@@ -456,7 +454,7 @@ impl Process {
         (open && lrp.runs_on()).then(|| lrp.since + monitor)
     }
 
-    /// When time alone makes something follow from the rollout.
+    /// Returns the next time at which the rollout advances because of the time alone.
     #[must_use]
     pub fn rollout_due(&self) -> Option<Timestamp> {
         let rollout = self.rollout.as_deref()?.under_way()?;
@@ -469,11 +467,11 @@ impl Process {
     }
 }
 
-/// Judges a command against what is true. No events: it is so already.
+/// Decides which events a command causes. The list is empty if the state is already as requested.
 ///
 /// # Errors
-/// The refusal of the machine that said no, or `ResourceExists`, `ResourceNotFound`, `StaleEpoch`, `StaleRecord`,
-/// `CellAbsent`, `Unavailable` if a report is of a later life.
+/// The refusal of the state machine that rejected the command, or `ResourceExists`, `ResourceNotFound`,
+/// `StaleEpoch`, `StaleRecord`, `CellAbsent`, or `Unavailable` if a report belongs to a later epoch.
 pub fn decide(
     process: Option<&Process>,
     command: &Command,
@@ -504,8 +502,8 @@ pub fn decide(
     Ok(draft.finish())
 }
 
-/// Where a decision comes from, told from what was true before it. One about several indices comes from where the first
-/// of them does about whose instance it speaks; convergence decides apart what comes from different places.
+/// Returns the origin of a decision, given the state before it. A decision about several indices has the
+/// origin of the first instance among its events. Convergence makes one decision for each origin.
 #[must_use]
 pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
     match command {
@@ -518,7 +516,7 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Remove
         | Command::Retire { .. }
         | Command::Enter { .. }
-        // Whose room it is to be says where it comes from.
+        // The caller replaces this by the cause of the work that gets the room.
         | Command::Evict(_)
         | Command::Retry(_) => Origin::Beginning,
         Command::Unanswered { evaluation, .. } => {
@@ -526,8 +524,9 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
             known.find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
         Command::Report(_) | Command::Fail(_) | Command::Converge => {
-            // What a twin leaves behind that is lost, or whose time is over, comes of what made or moved that twin, or of
-            // the loss: and so do instances that take its place, whatever else is at their index.
+            // If an evacuating instance is lost or expires, the origin is that loss, or the decision that
+            // made or moved the evacuating instance. The same origin covers the instances that replace it,
+            // regardless of others at their index.
             let is_origin = |event: &&Event| {
                 matches!(
                     event,
@@ -602,8 +601,8 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
     }
 }
 
-/// Folds one decision's events into the process, and says which containers ended with it. Total: the log is never argued
-/// with.
+/// Applies the events of one decision to the process, and returns the containers that ended with it. Never
+/// fails, because events in the log are facts.
 pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<EndedInstance> {
     let mut ended = vec![];
     for event in events {
@@ -651,15 +650,16 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
     ended::settled(process, ended)
 }
 
-/// How long an instance has to be RUNNING before it counts as healthy: as the rollout says that brings it.
+/// Returns the time that an instance has to be RUNNING before it counts as healthy. The policy of the current
+/// rollout decides, if there is one.
 fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
     rollout
         .and_then(Rollout::under_way)
         .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
-/// Folds a change of the desired side. The rollout ends with the life, follows its scale and its cells, and keeps the
-/// definition that its rollback needs.
+/// Applies a change of the desired state. The rollout ends with the epoch, follows changes of scale and
+/// cells, and keeps the definition that its rollback needs.
 #[must_use]
 pub fn evolve_desired(
     desired: Option<Desired>,
@@ -734,10 +734,10 @@ fn evolve_actual(
     }
 }
 
-/// What became of work that an evaluation stood for.
+/// Returns the fate of work that an evaluation covered.
 fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
     match (duty, after) {
-        // What was to restart later runs by itself, if it runs.
+        // Work that waited for its restart does not count as placed if it runs.
         (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
         (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
         (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
@@ -765,7 +765,8 @@ fn evolve_evacuating(
     });
 }
 
-/// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.
+/// Changes the record of a slot. Creates the record if it is missing, and removes it if it is empty
+/// afterwards.
 fn with_slot(process: &mut Process, place: &Place, stamp: &Stamp, change: impl FnOnce(&mut Slot)) {
     let (actual, evacuating, changed_at, cause) = (None, None, Timestamp(0), stamp.cause());
     let make = || Slot { place: place.clone(), actual, evacuating, changed_at, version: 0, cause };

@@ -1,5 +1,5 @@
-//! JSON Schemas for programs of others: of each event and of each command one that stands for itself, cut out of the files
-//! that are checked in and that tests compare with the types.
+//! JSON Schemas for external programs: a self-contained schema for each event and each command. They are cut
+//! out of the schema files in the repository, which tests compare with the types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,60 +10,61 @@ use serde_json::{Map, Value};
 use crate::fields::nearest;
 use crate::refusal::{Code, Refusal};
 
-/// Entries of the journal: `golden/schema.json`.
+/// Schemas of journal entries, `golden/schema.json`.
 const ENTRIES: &str = include_str!("../golden/schema.json");
-/// Commands: `golden/commands.json`.
+/// Schemas of commands, `golden/commands.json`.
 const COMMANDS: &str = include_str!("../golden/commands.json");
-/// The dialect of all of them.
+/// JSON Schema dialect of every schema.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-/// What is before the name of a definition.
+/// Prefix of a reference to a definition.
 const DEFS: &str = "#/$defs/";
 
-/// What a schema describes.
+/// Kind of message that a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Described {
-    /// An entry of the journal, with all that may be in it.
+    /// Entry of the journal, with everything that it may contain.
     Entry,
-    /// What an event says: the `data` of its `CloudEvent`.
+    /// Content of an event: the `data` of its `CloudEvent`.
     Event,
-    /// A command as it is sent: envelope and body.
+    /// Command as it is sent, with envelope and body.
     Command,
 }
 
-/// A schema that there is.
+/// Summary of a published schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SchemaRow {
-    /// Its name: `entry`, the type of an event as `actual.claimed.v1`, or a command as `lrp.desire`.
+    /// Name of the schema: `entry`, the type of an event such as `actual.claimed.v1`, or a command such as
+    /// `lrp.desire`.
     pub name: String,
-    /// What it describes.
+    /// Kind of message that the schema describes.
     pub describes: Described,
-    /// That in words.
+    /// Description of the message.
     pub meaning: String,
 }
 
-/// Asks for all that there are.
+/// Query for the list of schemas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListSchemas {}
 
-/// Which schema is shown.
+/// Query for one schema.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowSchema {
-    /// Its name.
+    /// Name of the schema.
     pub name: String,
 }
 
-/// Every schema, by its name.
+/// Published schemas by name.
 #[derive(Clone, Debug)]
 pub struct Published(BTreeMap<String, (Described, Value)>);
 
 impl Published {
-    /// Reads what is built in.
+    /// Parses the built-in schemas.
     ///
     /// # Panics
-    /// Never: a test reads it.
+    /// Never: a test parses them.
     #[must_use]
     pub fn new() -> Self {
         let read = |text| serde_json::from_str::<Value>(text).expect("a schema that is checked in is JSON");
@@ -77,7 +78,7 @@ impl Published {
         Self(all)
     }
 
-    /// What there is, in order of the names.
+    /// Returns a summary of every schema, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<SchemaRow> {
         let row = |(name, (describes, schema)): (&String, &(Described, Value))| SchemaRow {
@@ -88,10 +89,10 @@ impl Published {
         self.0.iter().map(row).collect()
     }
 
-    /// The schema of a name.
+    /// Returns the schema with this name.
     ///
     /// # Errors
-    /// `ResourceNotFound`: there is none, and which is called nearly so.
+    /// `ResourceNotFound` if it does not exist. The message suggests a similar name.
     pub fn show(&self, name: &str) -> Result<&Value, Refusal> {
         self.0.get(name).map(|(_, schema)| schema).ok_or_else(|| {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
@@ -109,14 +110,14 @@ impl Default for Published {
     }
 }
 
-/// A schema that is cut out of another one.
+/// Part of a schema that becomes a schema of its own.
 struct Cut<'a> {
     name: String,
     meaning: &'a Value,
     schema: &'a Value,
 }
 
-/// Every event, by its type.
+/// Returns the schema of every event, named by the event's type.
 fn events(entries: &Value) -> impl Iterator<Item = Cut<'_>> {
     let defs = &entries["$defs"];
     variants(&defs["Event"]).flat_map(move |(machine, _, events)| {
@@ -125,7 +126,7 @@ fn events(entries: &Value) -> impl Iterator<Item = Cut<'_>> {
     })
 }
 
-/// Every command, by noun and verb.
+/// Returns the schema of every command, named by noun and verb.
 fn commands(all: &Value) -> impl Iterator<Item = Cut<'_>> {
     let (defs, commands) = (&all["$defs"], all["commands"].as_object());
     commands.into_iter().flatten().map(move |(name, command)| {
@@ -136,7 +137,7 @@ fn commands(all: &Value) -> impl Iterator<Item = Cut<'_>> {
     })
 }
 
-/// The variants of an enum: each with its name, what it means, and what it holds.
+/// Returns the variants of an enum, each with its name, its description and its content.
 fn variants(of: &Value) -> impl Iterator<Item = (&String, &Value, &Value)> {
     of["oneOf"].as_array().into_iter().flatten().filter_map(|one| {
         let (name, holds) = one["properties"].as_object()?.iter().next()?;
@@ -144,12 +145,12 @@ fn variants(of: &Value) -> impl Iterator<Item = (&String, &Value, &Value)> {
     })
 }
 
-/// The definition that a schema refers to.
+/// Returns the name of the definition that a schema refers to.
 fn definition(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str()?.strip_prefix(DEFS)
 }
 
-/// A schema that stands for itself: with those definitions that it needs.
+/// Returns a self-contained schema that includes every definition it needs.
 fn alone(cut: &Cut<'_>, defs: &Value) -> Value {
     let mut needed = BTreeSet::new();
     need(cut.schema, defs, &mut needed);
@@ -165,7 +166,7 @@ fn alone(cut: &Cut<'_>, defs: &Value) -> Value {
     Value::Object(whole)
 }
 
-/// Adds the definitions that a schema refers to, and those that they do.
+/// Adds the definitions that a schema refers to, directly or indirectly.
 fn need<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTreeSet<&'a str>) {
     if let Some(name) = definition(schema)
         && needed.insert(name)

@@ -25,19 +25,19 @@ pub const INSTANCES: Quota = Quota {
     default: 20_000,
     limits: "desired instances of all processes; a global process has one instance on each of its cells",
 };
-/// Limit on what exists in a domain.
+/// Limit on the number of processes and tasks.
 pub const PROCESSES_AND_TASKS: Quota = Quota {
     name: "processes_and_tasks",
     default: 10_000,
     limits: "desired processes, tasks that are not deleted, periodic tasks and parameterised tasks, counted together",
 };
-/// Limit on the rate of commands.
+/// Limit on the command rate.
 pub const COMMANDS_PER_SECOND: Quota = Quota {
     name: "commands_per_second",
     default: 2_000,
     limits: "commands per second of all clients together, averaged over ten seconds",
 };
-/// Limit on programs that run for clients.
+/// Limit on programs that clients run in containers.
 pub const EXEC_SESSIONS: Quota = Quota {
     name: "exec_sessions",
     default: 50,
@@ -83,7 +83,7 @@ pub struct Usage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitDomain {
-    /// The domain.
+    /// Domain whose quotas are changed.
     pub domain: Domain,
     /// Desired instances of all processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ impl Usage {
 }
 
 impl Quota {
-    /// Returns why a domain may not use more than `limit` of this quota.
+    /// Returns the message for a domain that would exceed `limit`.
     #[must_use]
     pub fn exceeded(self, domain: &Domain, limit: u32, detail: &str) -> String {
         let (name, option) = (self.name, self.name.replace('_', "-"));

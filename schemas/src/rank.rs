@@ -1,5 +1,5 @@
-//! The order of work: what has its turn first in an auction, and so who is before whom (Diego Dev Notes, "Auction Work
-//! Prioritization"; docs/model.md, "The auction").
+//! Order in which an auction places waiting work (Diego Dev Notes, "Auction Work Prioritization";
+//! docs/model.md, "The auction").
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,13 +15,13 @@ use crate::process::Process;
 use crate::task::Task;
 use crate::{ActualLrpKey, Place, Timestamp};
 
-/// How urgent work is, 1 to 100: greater goes first.
+/// Priority of work, 1 to 100. Work with a greater priority is placed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Priority(u8);
 
 impl Priority {
-    /// A priority; none: it is not within its limits.
+    /// Returns the priority, or `None` if the number is out of range.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         (limits::LEAST_PRIORITY..=limits::GREATEST_PRIORITY).contains(&number).then_some(Self(number))
@@ -29,7 +29,7 @@ impl Priority {
 }
 
 impl Default for Priority {
-    /// That of work of which nothing is said.
+    /// Returns the priority of work that specifies none.
     fn default() -> Self {
         Self(limits::USUAL_PRIORITY)
     }
@@ -67,30 +67,34 @@ impl fmt::Display for Priority {
     }
 }
 
-/// When work has its turn: smaller goes first; the fields stand in order of importance.
+/// Position of work in the order of an auction: the smallest comes first. The fields are in order of
+/// importance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Higher priority first.
     pub priority: Reverse<Priority>,
-    /// Index 0, then tasks, then index 1, index 2...: so every process gets one instance before any gets its second.
+    /// Index 0, then tasks, then index 1, index 2 and so on. Every process gets one instance before any gets
+    /// its second.
     pub turn: u32,
-    /// Larger memory first: the small fits into what the large leaves, not the other way round.
+    /// Larger memory first: small work fits into the room that large work leaves, but not the other way
+    /// round.
     pub memory_mb: Reverse<u64>,
-    /// The oldest first.
+    /// Oldest first.
     pub since: Timestamp,
-    /// The last word, so that the order is one.
+    /// Tie-breaker that makes the order total.
     pub key: WorkKey,
 }
 
 impl Rank {
-    /// The rank of work.
+    /// Returns the rank of work.
     #[must_use]
     pub fn new(priority: Priority, memory_mb: u64, since: Timestamp, key: WorkKey) -> Self {
         let turn = turn(&key);
         Self { priority: Reverse(priority), turn, memory_mb: Reverse(memory_mb), since, key }
     }
 
-    /// That of an instance which waits for a cell; none: there is none, or it is not desired.
+    /// Returns the rank of an instance that waits for a cell. `None` if the instance does not exist, does not
+    /// wait, or is not desired.
     #[must_use]
     pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
         let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed())?;
@@ -101,7 +105,7 @@ impl Rank {
         Some(Self::new(desired.priority, memory_mb, lrp.since, key))
     }
 
-    /// That of a task which waits for a cell; none: it doesn't.
+    /// Returns the rank of a task that waits for a cell. `None` if it does not wait.
     #[must_use]
     pub fn of_task(task: &Task) -> Option<Self> {
         let key = WorkKey::Task { task_guid: task.guid.clone(), epoch: task.epoch };
@@ -109,14 +113,15 @@ impl Rank {
         task.is_pending().then(|| Self::new(priority, memory_mb, task.epoch.0, key))
     }
 
-    /// Whether both are of the same attempt to place the same, whatever their priority was at the time.
+    /// Returns `true` if both ranks belong to the same attempt to place the same work, regardless of their
+    /// priorities.
     #[must_use]
     pub fn is_same_attempt(&self, other: &Self) -> bool {
         (self.since, &self.key) == (other.since, &other.key)
     }
 }
 
-/// Index 0 is 0, a task is 1, index n is n + 1.
+/// Returns 0 for index 0, 1 for a task, and n + 1 for index n.
 #[must_use]
 pub fn turn(key: &WorkKey) -> u32 {
     match key {

@@ -1,5 +1,5 @@
-//! Reaches: all the subjects of one kind, as a permission names them. Who has the permission for one may say or hear whatever
-//! is said there, now and in later versions.
+//! Reaches: all subjects of one kind, as permissions name them. A permission for a reach covers every message
+//! on these subjects, including those of later versions.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use crate::caller::Caller;
 use crate::names::{CellId, ClientName, Domain};
 use crate::subject::EVENT_ROOT;
 
-/// All subjects of one kind.
+/// Set of all subjects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// What one client commands.
+    /// Commands of one client.
     Client(Domain, ClientName),
-    /// What one operator commands.
+    /// Commands of one operator.
     Operator(ClientName),
-    /// What the rep of one cell asks and reports.
+    /// Requests and reports of the rep of one cell.
     Reports(CellId),
-    /// One kind of order, to every rep.
+    /// Orders of one kind to every rep.
     Orders(RepVerb),
-    /// What auctioneers report.
+    /// Reports of auctioneers.
     Auctioneers,
-    /// Every query of one caller.
+    /// Queries of one caller.
     Queries(Caller),
-    /// Every query that one BBS passes on to another.
+    /// Queries that one BBS forwards to another.
     QueriesOf,
-    /// The journal.
+    /// Entries of the journal.
     Events,
-    /// What is answered to somebody.
+    /// Replies to one inbox.
     Inbox(Inbox),
-    /// What is answered to everybody of a role.
+    /// Replies to every inbox of one role.
     Inboxes(InboxKind),
 }
 

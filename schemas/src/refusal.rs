@@ -1,4 +1,4 @@
-//! Refusals: a command that is not carried out says so with a stable code, and why.
+//! Refusals: answers to commands that are not carried out, with a stable code and a message.
 
 use std::fmt;
 
@@ -7,83 +7,85 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
-/// Why a command was refused: programs match on it, so a code never changes its meaning.
+/// Code of a refusal. Programs match on codes, so a code never changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Code {
-    /// It exists already.
+    /// The object exists already.
     ResourceExists,
-    /// It doesn't exist.
+    /// The object does not exist.
     ResourceNotFound,
-    /// The command expected another version than the current one.
+    /// The command conflicts with the current state of the object, for example with its version.
     ResourceConflict,
-    /// The record is in a state in which this can't be done.
+    /// The state of the record does not allow the command.
     InvalidStateTransition,
     /// The command would grow its domain beyond a quota.
     QuotaExceeded,
-    /// The instance is claimed or running elsewhere, or crashed.
+    /// The instance is claimed or running elsewhere, has crashed, is not desired, or must not run on this
+    /// cell.
     #[serde(rename = "ActualLRPCannotBeClaimed")]
     ActualLrpCannotBeClaimed,
-    /// The instance runs elsewhere.
+    /// The instance runs elsewhere, or its index belongs to another cell.
     #[serde(rename = "ActualLRPCannotBeStarted")]
     ActualLrpCannotBeStarted,
-    /// The reporting container isn't the one that the record names.
+    /// The record names another container than the reporting one.
     #[serde(rename = "ActualLRPCannotBeCrashed")]
     ActualLrpCannotBeCrashed,
-    /// The reporting container isn't the one that the record names.
+    /// The record names another container than the reporting one, or none.
     #[serde(rename = "ActualLRPCannotBeRemoved")]
     ActualLrpCannotBeRemoved,
-    /// The reporting container isn't the one that the record names, or there is nothing to give up.
+    /// The record does not exist, or does not name the reporting container.
     #[serde(rename = "ActualLRPCannotBeUnclaimed")]
     ActualLrpCannotBeUnclaimed,
-    /// The evacuating record belongs to another cell.
+    /// The evacuating record belongs to another cell, or an evacuating instance is not allowed here.
     #[serde(rename = "ActualLRPCannotBeEvacuated")]
     ActualLrpCannotBeEvacuated,
     /// The task runs on another cell.
     RunningOnDifferentCell,
-    /// The command speaks of another life of this guid.
+    /// The command refers to another epoch of the guid.
     StaleEpoch,
-    /// The report speaks of a record that has changed since.
+    /// The report refers to a record that has changed since.
     StaleRecord,
     /// The command comes from a leader of a lower term.
     StaleTerm,
     /// The cell is not present.
     CellAbsent,
-    /// Another rep, with a data folder of its own, speaks for the cell.
+    /// Another rep with a data folder of its own represents the cell.
     CellTaken,
-    /// The command is malformed; every bad field is named.
+    /// The command is malformed. Every invalid field is listed.
     InvalidRequest,
     /// The command waited for the whole of its `patience_ms`.
     DeadlinePassed,
-    /// The client gave the same request id to another command, or the same key to another dispatch.
+    /// The client used the same request id for another command, or the same key for another dispatch.
     RequestIdReused,
-    /// Content and subject name different domains or cells.
+    /// The command names another domain or cell than its subject or its object.
     Forbidden,
-    /// Too many commands wait already; try again.
+    /// Too many commands are waiting. The client should try again.
     Overloaded,
-    /// The position that a cursor names is no longer held: list from the beginning.
+    /// The position that a cursor names is no longer held. The client has to list from the beginning.
     Expired,
-    /// The program asked can't do that now: it doesn't lead, it is starting, or the log takes no entries. Try again with the same
-    /// request id; the message says whether nothing was stored or the outcome is unknown.
+    /// The program cannot answer now: it does not lead, it is starting, or the log accepts no entries. The
+    /// client should try again with the same request id. The message states whether nothing was stored or the
+    /// outcome is unknown.
     Unavailable,
-    /// The bytes are of another schema; say it again as JSON.
+    /// The message has another schema. The client should send it again as JSON.
     Unreadable,
 }
 
-/// What a code means for whoever asked.
+/// Consequence of a code for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// What it is about does not exist.
+    /// The object does not exist.
     NotFound,
-    /// What is true, or another request, stands against it.
+    /// The current state or another request conflicts with the command.
     Conflict,
-    /// Nothing was judged: the same may be asked again later, or of somebody else.
+    /// The command was not judged. The client may send it again later, or to another program.
     NotNow,
-    /// It is wrong as it was asked, whenever it is asked.
+    /// The command is wrong as it is, whenever it is sent.
     Invalid,
 }
 
 impl Code {
-    /// Every one of them.
+    /// List of every code.
     pub const ALL: [Self; 25] = [
         Self::ResourceExists,
         Self::ResourceNotFound,
@@ -112,7 +114,7 @@ impl Code {
         Self::Unreadable,
     ];
 
-    /// What the code means for whoever asked: the one place that sorts codes.
+    /// Returns the class of the code. No other place classifies codes.
     #[must_use]
     pub const fn class(self) -> Class {
         match self {
@@ -175,35 +177,35 @@ impl fmt::Display for Code {
     }
 }
 
-/// A field of a request, and what is wrong with it.
+/// Invalid field of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BadField {
-    /// Its path: `action.serial.actions[1].run.path`.
+    /// Path of the field, for example `action.serial.actions[1].run.path`.
     pub field: String,
-    /// What is wrong.
+    /// Problem with the field.
     pub problem: String,
 }
 
-/// The answer to a command that is not carried out.
+/// Answer to a command that is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Refusal {
-    /// Why, for programs.
+    /// Reason, for programs.
     pub code: Code,
-    /// Why, for people: what, on which object, why.
+    /// Reason, for users: the action, the object and the problem.
     pub message: String,
-    /// Every bad field, if the request was malformed.
+    /// Invalid fields, if the request was malformed.
     pub fields: Vec<BadField>,
 }
 
 impl Refusal {
-    /// A refusal with a message.
+    /// Creates a refusal. The message is cut to a fixed length.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: limits::cut(&message.into(), limits::REASON_BYTES), fields: vec![] }
     }
 
-    /// A malformed request, with every bad field.
+    /// Creates the refusal of a malformed request, with every invalid field.
     #[must_use]
     pub fn invalid(fields: Vec<BadField>) -> Self {
         let named: Vec<String> = fields.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect();
@@ -212,13 +214,13 @@ impl Refusal {
         refusal
     }
 
-    /// A later life of the guid than this BBS has heard of.
+    /// Creates the refusal of a command for an epoch that this BBS has not read yet.
     #[must_use]
     pub fn behind() -> Self {
         Self::new(Code::Unavailable, "this BBS has not heard of that life of the guid yet: try again")
     }
 
-    /// Nothing of that name.
+    /// Creates the refusal of a command for an object that does not exist.
     #[must_use]
     pub fn not_found(what: impl fmt::Display) -> Self {
         Self::new(Code::ResourceNotFound, format!("{what} does not exist"))

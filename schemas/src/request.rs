@@ -1,8 +1,9 @@
-//! What an aggregate remembers of the requests that changed it, so that asking twice is asking once.
+//! Requests that changed an aggregate. The aggregate remembers them, so that a repeated request is carried
+//! out only once.
 //!
-//! A request is identified by who asks and the id that it gave. The verb and the body that it came with are remembered as
-//! a digest: the same id with something else is another request by mistake, and refused. What was refused is not
-//! remembered: it changed nothing, and may be asked again.
+//! The actor and the request id identify a request. The verb and the body are remembered as a digest, so that
+//! a request id which is reused for another command is refused. Refused requests are not remembered: they
+//! changed nothing and may be sent again.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,32 +13,33 @@ use crate::names::RequestId;
 use crate::packed::Packed;
 use crate::refusal::{Code, Refusal};
 
-/// A request, told from every other.
+/// Identity of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Who asks.
+    /// Sender of the request.
     pub actor: Actor,
-    /// What the requester called it.
+    /// Request id that the sender chose.
     pub id: RequestId,
-    /// What it asks, as [`digest`] puts it.
+    /// Digest of the command, see [`digest`].
     pub digest: Option<String>,
 }
 
-/// The verb of a command, and the FNV-1a hash (64 bits) of its body as [`crate::spec::ClientCommand::body`] writes it.
+/// Returns the digest of a command: its verb, and the 64-bit FNV-1a hash of its body as formatted by
+/// [`crate::spec::ClientCommand::body`].
 #[must_use]
 pub fn digest((noun, verb): (&str, &str), body: &str) -> String {
     format!("{noun}.{verb}#{:016x}", crate::subject::fnv_1a(body))
 }
 
-/// The newest requests, the oldest first, each with the version that it made.
+/// Most recent requests, the oldest first, each with the version that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests(Packed<(Identity, u64)>);
 
 impl Requests {
-    /// The version that a request made, if it is remembered.
+    /// Returns the version that a request made, or `None` if the request is not remembered.
     ///
     /// # Errors
-    /// `RequestIdReused` if its requester gave the same id to something else.
+    /// `RequestIdReused` if the sender used the same id for another command.
     pub fn answer(&self, request: &Identity) -> Result<Option<u64>, Refusal> {
         let same = |known: &Identity| known.actor == request.actor && known.id == request.id;
         match self.0.iter().find(|(known, _)| same(known)) {
@@ -57,19 +59,19 @@ impl Requests {
         }
     }
 
-    /// How many are remembered.
+    /// Returns the number of remembered requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().count()
     }
 
-    /// Whether none is remembered.
+    /// Returns `true` if the history is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Remembers a request; the oldest of more than 32 is forgotten.
+    /// Remembers a request. If this makes more than 32, the oldest one is forgotten.
     pub fn remember(&mut self, request: Identity, version: u64) {
         self.0.change(|all| {
             if all.len() >= REMEMBERED_REQUESTS {

@@ -1,4 +1,5 @@
-//! What work needs and what cells have. The one definition of "fits on this cell" is here.
+//! Resources and constraints of work, and whether a cell meets them. Contains the only definition of "fits on
+//! this cell".
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,38 +15,38 @@ use crate::isolation::Wall;
 use crate::names::{PlacementTag, Stack};
 use crate::rules::{Rule, Rules};
 
-/// Memory, disk, containers and host ports: what a cell has, what is free of it, or what work takes.
+/// Memory, disk, containers and host ports that a cell has or has free, or that work uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {
     /// Memory in MiB.
     pub memory_mb: u64,
     /// Disk in MiB.
     pub disk_mb: u64,
-    /// Containers; work takes one.
+    /// Containers. Each piece of work uses one.
     pub containers: u32,
-    /// Ports of the host; work takes one for each port that it listens on.
+    /// Ports of the host. Work uses one for each port that it listens on.
     pub ports: u32,
 }
 
-/// A resource that a cell can lack.
+/// Resource that a cell can lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Lack {
-    /// Too few containers.
+    /// Too few containers are free.
     Containers,
-    /// Too little disk.
+    /// Too little disk is free.
     Disk,
-    /// Too little memory.
+    /// Too little memory is free.
     Memory,
-    /// Too few ports of the host.
+    /// Too few ports of the host are free.
     Ports,
 }
 
 impl Lack {
-    /// Everything that a cell can lack, in the order in which placement errors name it.
+    /// Every resource that a cell can lack, in the order of placement errors.
     pub const ALL: [Self; 4] = [Self::Containers, Self::Disk, Self::Memory, Self::Ports];
 
-    /// The word that placement errors use.
+    /// Returns the word that placement errors use.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -58,13 +59,14 @@ impl Lack {
 }
 
 impl Resources {
-    /// What one container with this memory and disk takes, and so many ports of the host.
+    /// Returns the resources of one container with this memory and disk, and this number of host ports.
     #[must_use]
     pub const fn of_container(memory_mb: u64, disk_mb: u64, ports: u32) -> Self {
         Self { memory_mb, disk_mb, containers: 1, ports }
     }
 
-    /// What `free` lacks to take `work`: empty if it fits. Auction and rep both ask here.
+    /// Returns the resources that are too small for `work`; none if it fits. Auction and rep both use this
+    /// function.
     pub fn lacks(self, work: Self) -> impl Iterator<Item = Lack> {
         [
             (self.containers < work.containers, Lack::Containers),
@@ -76,7 +78,7 @@ impl Resources {
         .filter_map(|(lacking, what)| lacking.then_some(what))
     }
 
-    /// Whether `work` fits into what is free.
+    /// Returns `true` if `work` fits into these free resources.
     #[must_use]
     pub const fn fits(self, work: Self) -> bool {
         self.containers >= work.containers
@@ -85,7 +87,7 @@ impl Resources {
             && self.ports >= work.ports
     }
 
-    /// What is left after `work` took its part; never below zero.
+    /// Returns the rest after `work` has taken its resources, at least zero.
     #[must_use]
     pub const fn minus(self, work: Self) -> Self {
         Self {
@@ -96,7 +98,7 @@ impl Resources {
         }
     }
 
-    /// What is there after `work` gave its part back.
+    /// Returns the sum after `work` has released its resources.
     #[must_use]
     pub const fn plus(self, work: Self) -> Self {
         Self {
@@ -108,35 +110,35 @@ impl Resources {
     }
 }
 
-/// What a definition demands of a cell, apart from resources.
+/// Requirements of a definition on a cell, apart from resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Constraint {
-    /// The stack that the cell must offer; none: any cell will do.
+    /// Stack that the cell has to offer. `None` accepts every cell.
     pub stack: Option<Stack>,
-    /// Tags that the cell must carry, all of them.
+    /// Tags that the cell has to carry. It must carry all of them and no others.
     pub placement_tags: BTreeSet<PlacementTag>,
-    /// The walls that its containers must have.
+    /// Isolation layers that the cell's containers must have.
     #[serde(default)]
     pub walls: BTreeSet<Wall>,
-    /// What it asks for beside that. None: nothing, as most do.
+    /// Further rules. `None` for most definitions.
     pub rules: Option<Box<Rules>>,
 }
 
-/// Why a cell is not compatible with a constraint.
+/// Reason that a cell is not compatible with a constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mismatch<'a> {
     /// The cell offers another stack.
     Stack,
-    /// The cell carries tags that the definition doesn't ask for, or lacks one that it does.
+    /// The cell carries a tag that the definition does not require, or lacks one that it does.
     Tags,
-    /// The cell doesn't keep containers apart as the work must be.
+    /// The cell's containers lack a required isolation layer.
     Isolation,
-    /// The cell doesn't meet this constraint, behind its place among them.
+    /// The cell does not meet this rule, given with its position.
     Rule(usize, &'a Rule),
 }
 
 impl Mismatch<'_> {
-    /// What placement errors say.
+    /// Returns the reason as placement errors state it.
     #[must_use]
     pub fn word(self) -> Cow<'static, str> {
         match self {
@@ -149,9 +151,11 @@ impl Mismatch<'_> {
 }
 
 impl Constraint {
-    /// Why a cell that offers this may not take the work, if so. A tagged cell is reserved for work that asks for its tags,
-    /// as isolation segments are in Diego. How many instances are where no cell can tell by itself: of `distinct_cell` and
-    /// `distinct_attribute` the auction and the BBS know more.
+    /// Returns the reason that a cell with this offer cannot run the work, or `None` if it can.
+    ///
+    /// A tagged cell is reserved for work that requires its tags, as isolation segments are in Diego. The
+    /// rules `distinct_cell` and `distinct_attribute` depend on other instances, which a cell does not know.
+    /// The auction and the BBS check them.
     #[must_use]
     pub fn mismatch(&self, offer: &Offer<'_>) -> Option<Mismatch<'_>> {
         if self.stack.as_ref().is_some_and(|wanted| wanted != offer.stack) {
@@ -167,16 +171,19 @@ impl Constraint {
         unmet.map(|(at, rule)| Mismatch::Rule(at, rule))
     }
 
-    /// Whether cells of one [`CellClass`] may differ for it: it names what is unique, or asks how many instances are where.
+    /// Returns `true` if cells of one [`CellClass`] may differ for the constraint: it names a unique
+    /// attribute, or limits the instances per cell or attribute value.
     #[must_use]
     pub fn escapes(&self) -> bool {
         self.rules.as_ref().is_some_and(|rules| rules.constraints.iter().any(Rule::escapes))
     }
 }
 
-/// What cells share that are alike for every constraint that doesn't [escape](Constraint::escapes): a hash of stack, tags,
-/// zone, and attributes but for unique ones. The same in every program and at every time. As text it has 16 hexadecimal
-/// digits: not every reader of JSON has numbers that large.
+/// Class of cells that are equivalent for every constraint that does not [escape](Constraint::escapes).
+///
+/// The class is a hash of the stack, the tags, the zone and the attributes that are not unique. It is the
+/// same in every program and at any time. As text it has 16 hexadecimal digits, because some JSON parsers
+/// lose digits of such a large number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellClass(pub u64);
 
@@ -222,14 +229,14 @@ impl JsonSchema for CellClass {
 }
 
 impl CellClass {
-    /// The class of a cell.
+    /// Returns the class of a cell.
     #[must_use]
     pub fn of(offer: &Offer<'_>) -> Self {
         let mut words = vec![offer.stack.as_str(), offer.zone.as_str()];
         words.extend(offer.placement_tags.iter().map(PlacementTag::as_str));
         let shared = offer.attributes.iter().filter(|(name, _)| !name.is_unique());
         words.extend(shared.flat_map(|(name, value)| ["=", name.as_str(), value]));
-        // No word has a byte like the one between them.
+        // A NUL separates the words, and none of them contains one.
         let parts: Vec<&[u8]> = words.iter().flat_map(|word| [word.as_bytes(), &[0]]).collect();
         Self(crc64(&parts))
     }

@@ -1,5 +1,5 @@
-//! The rollout: one transition of a deployment to a definition, index by index (Updatable LRPs, "`UpdateLRPDeployment`";
-//! SwarmKit orchestrators, "Update supervisor"; docs/model.md, "Rollouts").
+//! The rollout: one transition of a deployment to a definition, index by index (Updatable LRPs,
+//! "`UpdateLRPDeployment`"; SwarmKit orchestrators, "Update supervisor"; docs/model.md, "Rollouts").
 //!
 //! ```text
 //!             begin                 runs, survived its monitor          the old one is gone
@@ -7,11 +7,12 @@
 //!    ▲                    │ failed, or too late
 //!    └───── retry ── (stalled)
 //! ```
-//! So goes an index. The rollout as a whole is `Rolling` until every index runs the target, `Paused` by somebody or by
-//! its failures, and at last `Completed`; another one may take its place at any moment.
+//! The diagram shows the stages of one index. The rollout as a whole is `Rolling` until every index runs the
+//! target, and then `Completed`. A client or too many failures make it `Paused`. Another rollout may
+//! supersede it at any time.
 //!
-//! [`next`] says what follows from what is true, one event at a time, until nothing does: it looks only at what the log
-//! says and at the time. So whoever leads finds the same, and nothing follows twice.
+//! [`next`] returns the next event that follows from the state, until none follows. It depends only on the
+//! log and the time, so every leader finds the same events and no event follows twice.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,187 +33,163 @@ use crate::key::Place;
 use crate::names::DefinitionId;
 use crate::policy::{FailureAction, UpdateOrder, UpdatePolicy};
 
-/// How long an index waits for room for its new instance beside the old one. After that it falls back to stop-first, if
-/// enough others run.
+/// Time that an index waits for room for its new instance beside the old one. After that it falls back to
+/// stop-first, if enough other instances run.
 pub const NO_ROOM: Duration = Duration::from_secs(30);
 
-/// One transition to a definition.
+/// One transition of a deployment to a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
-    /// Counts the rollouts of the process's life, from 1.
+    /// Number of the rollout in the epoch of the process, from 1.
     pub number: u32,
-    /// Forward or back.
     pub kind: Kind,
-    /// The definition that every index shall run.
+    /// Definition that every index has to run.
     pub target: DefinitionId,
-    /// The definition that was healthy when it began: where a rollback goes. None: none was.
+    /// Definition that was healthy when the rollout started, to which a rollback returns. `None` if none was.
     pub rollback_to: Option<DefinitionId>,
-    /// The content of `rollback_to` once the process no longer has that definition, so that a rollback can add it
+    /// Content of `rollback_to` after the process has dropped that definition, so that a rollback can add it
     /// again. `None` while the process has it, and after the rollout.
     pub rollback_definition: Option<Arc<Definition>>,
-    /// How it rolls, as it was when it began.
+    /// Policy as it was when the rollout started.
     pub policy: UpdatePolicy,
-    /// Where it stands.
     pub phase: Phase,
-    /// Why it stands there, as users read it; empty: nothing to be said.
+    /// Reason of the current phase, as shown to users; empty if there is none.
     pub reason: String,
-    /// When it began.
     pub started_at: Timestamp,
-    /// Since when it stands where it stands.
+    /// Time at which the current phase started.
     pub since: Timestamp,
-    /// The decision by which it began.
+    /// Decision that started the rollout.
     pub cause: Option<Cause>,
-    /// How many indices were to be replaced when it began, and came to it since.
+    /// Number of indices to replace: those at the start, and those that were added since.
     pub total: u32,
-    /// How many were replaced.
+    /// Number of indices replaced so far.
     pub replaced: u32,
-    /// The first index that had no turn yet.
+    /// First index that has not had its turn.
     pub cursor: u32,
-    /// The indices in replacement.
+    /// Indices in replacement.
     pub steps: BTreeMap<u32, Step>,
-    /// The indices that were given up for now.
+    /// Indices that are given up for now.
     pub stalled: BTreeMap<u32, Stalled>,
-    /// The indices of which an instance failed.
+    /// Indices at which an instance failed.
     pub failed: BTreeSet<u32>,
 }
 
-/// Forward or back.
+/// Direction of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// To a definition that somebody asked for.
+    /// To a definition that a client requested.
     Update,
-    /// Back to the one that was healthy before.
+    /// Back to the definition that was healthy before.
     Rollback,
 }
 
-/// Where a rollout stands.
+/// Phase of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Indices are being replaced.
     Rolling,
-    /// No index takes its turn until somebody resumes it.
+    /// No further index takes its turn until a client resumes the rollout.
     Paused,
     /// Every index runs the target.
     Completed,
 }
 
-/// An index in replacement.
+/// Progress of an index in replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
-    /// When it took its turn.
+    /// Time at which the index took its turn.
     pub begun_at: Timestamp,
-    /// Which comes first here: as the policy says, or stop-first where there was no room for both.
+    /// Order at this index: that of the policy, or stop-first if both instances did not fit.
     pub order: UpdateOrder,
-    /// How far it is.
+    /// Stage that the index has reached.
     pub stage: Stage,
 }
 
-/// How far an index in replacement is.
+/// Stage of an index in replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The new instance is to be placed, to start and to survive its monitor.
+    /// The new instance has to be placed, to start and to survive its monitor.
     Starting,
-    /// The old one is to go.
+    /// The old instance has to stop.
     Leaving,
-    /// It is replaced; another one takes its turn then.
+    /// The index is replaced. Another one takes its turn at this time.
     Resting(Timestamp),
 }
 
-/// An index that was given up for now.
+/// Index that is given up for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stalled {
-    /// When it may take its turn again, once all others had theirs.
+    /// Earliest time of the next attempt, which also waits until all other indices have had their turn.
     pub retry_at: Timestamp,
-    /// How often it was given up.
+    /// Number of times that the index was given up.
     pub times: u32,
 }
 
-/// Why a rollout pauses.
+/// Reason for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pause {
-    /// Somebody asked for it.
+    /// A client paused the rollout.
     Asked,
-    /// As many indices were replaced as its policy's `pause_after` says.
+    /// The number of replaced indices has reached `pause_after` of the policy.
     Canary,
-    /// More indices failed than its policy's `max_failure_ratio` allows.
+    /// More indices failed than `max_failure_ratio` of the policy allows.
     Failures,
 }
 
-/// What happens to rollouts. Each but `started` speaks of the current one.
+/// Event of a rollout. Each event except `started` concerns the current rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// One began; what was under way is superseded.
+    /// A rollout started. It supersedes the current one.
     Started {
-        /// Forward or back.
         kind: Kind,
-        /// The definition that every index shall run.
         target: DefinitionId,
-        /// Where a rollback goes.
+        /// Definition to which a rollback returns.
         rollback_to: Option<DefinitionId>,
-        /// How many indices are to be replaced.
+        /// Number of indices to replace.
         total: u32,
-        /// How it rolls.
         policy: Box<UpdatePolicy>,
-        /// Why, as users read it.
+        /// Reason, as shown to users.
         reason: String,
     },
     /// Indices take their turn.
-    Begun {
-        /// Which.
-        indices: Indices,
-    },
-    /// There is no room for both instances of an index: the old one goes first.
-    FellBack {
-        /// Which.
-        index: u32,
-    },
-    /// The new instance of an index runs and survived its monitor: the old one is to go.
-    TookOver {
-        /// Which.
-        index: u32,
-    },
-    /// The old instance of an index is gone.
+    Begun { indices: Indices },
+    /// Both instances of an index do not fit, so the old one stops first.
+    FellBack { index: u32 },
+    /// The new instance of an index runs and has survived its monitor, so the old one has to stop.
+    TookOver { index: u32 },
+    /// The old instance of an index has ended.
     Replaced {
-        /// Which.
         index: u32,
-        /// When the next one may take its turn.
+        /// Time at which the next index may take its turn.
         rests_until: Timestamp,
     },
-    /// The new instance of an index failed: at most once of each index.
-    Failed {
-        /// Which.
-        index: u32,
-        /// Why.
-        reason: String,
-    },
+    /// The new instance of an index failed. Recorded once for each index, until the rollout is resumed.
+    Failed { index: u32, reason: String },
     /// An index is given up for now.
     Stalled {
-        /// Which.
         index: u32,
-        /// When it may take its turn again.
+        /// Earliest time of the next attempt.
         retry_at: Timestamp,
-        /// Why.
         reason: String,
     },
-    /// No index takes its turn any more.
+    /// No further index takes its turn.
     Paused {
-        /// Why.
         cause: Pause,
-        /// Why, as users read it.
+        /// Reason, as shown to users.
         reason: String,
     },
-    /// Indices take their turns again; failures count anew.
+    /// Indices take their turns again, and failures are counted from zero.
     Resumed {},
     /// Every index runs the target.
     Completed {},
 }
 
 impl Event {
-    /// The indices that it speaks of; none: it speaks of all of them.
+    /// Returns the indices that the event concerns, or `None` if it concerns the whole rollout.
     #[must_use]
     pub fn indices(&self) -> Option<Indices> {
         match self {
@@ -227,44 +204,43 @@ impl Event {
     }
 }
 
-/// What a rollout sees of an index.
+/// Instances of an index, from the point of view of a rollout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
-    /// The instance of the target.
+    /// Instance of the target.
     pub target: Option<&'a Actual>,
-    /// Whether an instance of another definition is there, also one that stops.
+    /// `true` if an instance of another definition exists, including one that is stopping.
     pub other: bool,
-    /// Whether one is RUNNING and was not asked to stop.
+    /// `true` if such an instance is RUNNING and was not asked to stop.
     pub other_runs: bool,
-    /// Whether one ended, and its restart policy's condition says that this is the end of it.
+    /// `true` if such an instance has ended and the condition of its restart policy keeps it down.
     pub done: bool,
 }
 
-/// What else a rollout depends on.
+/// Other state that a rollout depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The time of the decision.
     pub now: Timestamp,
-    /// What is desired: how many instances, and which definition is known to work.
+    /// Desired state, with the number of instances and the definition that is known to work.
     pub desired: &'a Desired,
-    /// How many instances have to run, whatever the rollout does.
+    /// Minimum number of instances that the rollout has to leave RUNNING.
     pub min_running: u32,
 }
 
 impl<'a> Context<'a> {
-    /// The indices at which it replaces what is there, in order.
+    /// Returns the indices that the rollout replaces, in order.
     fn indices(self) -> impl Iterator<Item = u32> + Clone + use<'a> {
         self.desired.rolling_indices()
     }
 
-    /// The definition that is known to work.
+    /// Returns the definition that is known to work.
     const fn healthy(self) -> Option<&'a DefinitionId> {
         self.desired.healthy_definition_id.as_ref()
     }
 }
 
 impl<'a> Seen<'a> {
-    /// What is to be seen of an index, given the instances that are there.
+    /// Returns the view of an index with these instances.
     pub fn of(target: &DefinitionId, there: impl Iterator<Item = (&'a Place, &'a Actual)>) -> Self {
         let mut seen = Self::default();
         for (place, lrp) in there {
@@ -279,34 +255,36 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    /// Whether the new instance runs, and nobody asked it to stop.
+    /// Returns `true` if the new instance is RUNNING and was not asked to stop.
     #[must_use]
     pub fn target_runs(&self) -> bool {
         self.target.is_some_and(Actual::runs_on)
     }
 
-    /// Whether nothing is missing that a rollout could wait for: an instance runs, or it ended and is not to be restarted.
+    /// Returns `true` if the index counts as running: an instance runs, or has ended and stays down by its
+    /// restart policy.
     #[must_use]
     pub fn serves(&self) -> bool {
         self.target_runs() || self.other_runs || self.done || self.target.is_some_and(Actual::is_done)
     }
 
-    /// Whether the index is on the target for good, and nothing else is there: its instance runs, or, if the target is known
-    /// to work, its restart policy has declined to restart it.
+    /// Returns `true` if only the target is left at the index, and its instance runs. If the target is known
+    /// to work, an instance that the restart policy declined to restart is sufficient.
     fn is_replaced(&self, proven: bool) -> bool {
         let declined = self.target.is_some_and(|lrp| lrp.declined().is_some());
         !self.other && (self.target_runs() || proven && declined)
     }
 
-    /// Whether the index is on the target, and nothing else is there. What doesn't run is the restart policy's business only
-    /// if the target is known to work.
+    /// Returns `true` if only the target is left at the index, and its instance runs. If the target is known
+    /// to work, any instance of it is sufficient, because its restarts are then a matter of the restart
+    /// policy.
     pub(crate) fn is_there(&self, proven: bool) -> bool {
         !self.other && if proven { self.target.is_some() } else { self.target_runs() }
     }
 }
 
 impl Rollout {
-    /// Whether it is over.
+    /// Returns `true` if the rollout is completed.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         match self.phase {
@@ -315,13 +293,13 @@ impl Rollout {
         }
     }
 
-    /// It, unless it is over.
+    /// Returns the rollout unless it is completed.
     #[must_use]
     pub fn under_way(&self) -> Option<&Self> {
         (!self.is_over()).then_some(self)
     }
 
-    /// An index in replacement: one that waits for its new instance or for the end of its old one.
+    /// Returns the progress of an index that waits for its new instance, or for the end of its old one.
     #[must_use]
     pub fn in_replacement(&self, index: u32) -> Option<&Step> {
         self.steps.get(&index).filter(|step| match step.stage {
@@ -330,19 +308,20 @@ impl Rollout {
         })
     }
 
-    /// Whether an index's new instance is still to prove itself: until then the rollout owns its restarts.
+    /// Returns `true` if the new instance of an index has not survived its monitor yet. Until then the
+    /// rollout controls its restarts.
     #[must_use]
     pub fn is_starting(&self, index: u32) -> bool {
         self.steps.get(&index).is_some_and(|step| step.stage == Stage::Starting)
     }
 
-    /// Whether it is starting the instance of a place.
+    /// Returns `true` if the rollout is starting the instance of this slot.
     #[must_use]
     pub fn starts(&self, place: &Place) -> bool {
         self.target == place.definition_id && self.is_starting(place.index)
     }
 
-    /// Where it stands, as SwarmKit calls it.
+    /// Returns the status in SwarmKit's terms.
     #[must_use]
     pub const fn status(&self) -> &'static str {
         match (self.kind, self.phase) {
@@ -355,7 +334,7 @@ impl Rollout {
         }
     }
 
-    /// The moments at which time alone may make something follow.
+    /// Returns the times at which the rollout may advance because of the time alone.
     pub fn due<'a>(&self, healthy: Option<&DefinitionId>, see: impl Fn(u32) -> Seen<'a>) -> Vec<Timestamp> {
         let steps = self.steps.iter().filter_map(|(index, step)| self.step_due(step, see(*index), healthy));
         steps.chain(self.stalled.values().map(|stalled| stalled.retry_at)).collect()
@@ -376,7 +355,8 @@ impl Rollout {
         }
     }
 
-    /// When an index is too late: never while the target is not known to work.
+    /// Returns the time at which an index stalls because it is late. `None` if the target is not known to
+    /// work, or without a deadline.
     fn deadline(&self, step: &Step, healthy: Option<&DefinitionId>) -> Option<Timestamp> {
         let proven = healthy == Some(&self.target);
         let deadline = Duration::from_millis(self.policy.index_deadline_ms);
@@ -389,9 +369,10 @@ impl Rollout {
     }
 }
 
-/// What follows from what is true: one event, or nothing. `see` shows an index, and `running` counts the indices below
-/// the number of instances at which an instance is RUNNING and was not asked to stop, or ended for good
-/// ([`Seen::serves`]).
+/// Returns the next event that follows from the state, or `None` if none does.
+///
+/// `see` returns the instances of an index. `running` returns the number of desired indices that count as
+/// running ([`Seen::serves`]).
 pub fn next<'a>(
     rollout: &Rollout,
     context: Context<'_>,
@@ -435,7 +416,8 @@ fn next_of_step(
                 let reason = format!("not RUNNING after {} s", rollout.policy.index_deadline_ms / 1000);
                 return Some(Event::Stalled { index, retry_at, reason });
             }
-            // Where the old one evacuates there is nothing to make room; and it may come back.
+            // If the old instance evacuates, `seen.other` is `false`: a stop would make no room, and the
+            // instance may come back.
             let no_room = seen.target.is_some_and(Actual::is_unplaced)
                 && seen.other
                 && step.order == UpdateOrder::StartFirst
@@ -450,12 +432,13 @@ fn next_of_step(
     }
 }
 
-/// Whether the old instance of an index may go before the new one runs.
+/// Returns `true` if the old instance of an index may stop before the new one runs.
 fn may_stop(seen: Seen<'_>, context: Context<'_>, running: impl Fn() -> u32) -> bool {
     !seen.other_runs || running() > context.min_running
 }
 
-/// The index that takes its turn: the lowest that had none, or else one that was given up and may be tried again.
+/// Returns the event for the index that takes its turn: the lowest one without a turn, or else a stalled one
+/// whose next attempt is due.
 fn next_turn<'a>(
     rollout: &Rollout,
     context: Context<'_>,
@@ -465,7 +448,7 @@ fn next_turn<'a>(
     let proven = context.healthy() == Some(&rollout.target);
     let waits = |index: &u32| rollout.in_replacement(*index).is_none() && !see(*index).is_there(proven);
     let fresh = |index: &u32| waits(index) && !rollout.stalled.contains_key(index);
-    // Nothing is known to work: there is nothing to protect where nothing runs.
+    // No definition is known to work, so an index without a running instance has nothing to protect.
     if context.healthy().is_none() {
         let idle = |index: &u32| fresh(index) && !see(*index).other_runs;
         let indices: Indices =
@@ -481,7 +464,7 @@ fn next_turn<'a>(
     {
         return None;
     }
-    // Where too few run, an index at which nothing runs still has its turn.
+    // Even if too few instances run, an index without a running instance takes its turn.
     let starts_first = rollout.policy.order == UpdateOrder::StartFirst;
     let counted = OnceCell::new();
     let running = || *counted.get_or_init(&running);
@@ -497,7 +480,7 @@ fn next_turn<'a>(
     Some(Event::Begun { indices: index.into() })
 }
 
-/// Whether every index is on the target, and nothing else is there.
+/// Returns the final event if every index runs the target and nothing else.
 fn completed<'a>(rollout: &Rollout, context: Context<'_>, see: impl Fn(u32) -> Seen<'a>) -> Option<Event> {
     let busy = rollout.steps.values().any(|step| match step.stage {
         Stage::Starting | Stage::Leaving => true,
@@ -508,8 +491,8 @@ fn completed<'a>(rollout: &Rollout, context: Context<'_>, see: impl Fn(u32) -> S
     (!busy && context.indices().all(replaced)).then_some(Event::Completed {})
 }
 
-/// What the failure of the new instance of an index means: what happens to the index and, if too many failed, why the
-/// rollout can't go on.
+/// Returns the consequences of the failure of a new instance: the events for its index and, if too many
+/// indices failed, the reason that the rollout cannot continue.
 #[must_use]
 pub fn failed(rollout: &Rollout, index: u32, reason: &str, now: Timestamp) -> (Vec<Event>, Option<String>) {
     let mut events = vec![];
@@ -539,7 +522,7 @@ pub fn failed(rollout: &Rollout, index: u32, reason: &str, now: Timestamp) -> (V
     (events, too_many)
 }
 
-/// Folds what happened. Total: the log is never argued with.
+/// Applies an event to the rollout. Never fails, because events in the log are facts.
 #[must_use]
 pub fn evolve(rollout: Option<Rollout>, event: &Event, at: Timestamp) -> Option<Rollout> {
     if let Event::Started { kind, target, rollback_to, total, policy, reason } = event {
@@ -626,7 +609,7 @@ impl Rollout {
         self.since = at;
     }
 
-    /// Keeps the content of the definition that a rollback needs when the process loses it.
+    /// Keeps the content of the definition that a rollback needs when the process drops it.
     pub(crate) fn keep_pruned(&mut self, desired: &Desired, pruned: &[DefinitionId]) {
         let needed = self.under_way().and_then(|rollout| rollout.rollback_to.as_ref());
         if let Some(definition) =
@@ -636,7 +619,8 @@ impl Rollout {
         }
     }
 
-    /// Other indices take part: what no longer does leaves it, and new ones come to it.
+    /// Adapts the rollout to another set of indices: drops those that are no longer part of it, and counts
+    /// the new ones.
     pub(crate) fn resize(&mut self, before: &Indices, after: &Indices) {
         self.steps.retain(|index, _| after.contains(*index));
         self.stalled.retain(|index, _| after.contains(*index));

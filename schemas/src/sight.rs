@@ -1,6 +1,6 @@
-//! Sight: whose environment somebody may read. What is desired is shown to everybody who may ask, and the values of its
-//! environment, and the URLs that are called or fetched from, to who is of its domain (docs/operations.md, "What a
-//! client sees of others").
+//! Read scopes: the domains whose environments a caller may read. Every caller may read the rest of the
+//! desired state. The values of environment variables, and the URLs for callbacks and downloads, are visible
+//! only within their domain (docs/operations.md, "What a client sees of others").
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::names::Domain;
 use crate::secret::{Slot, in_action};
 use crate::{desired, parameterised, periodic, task};
 
-/// What stands where a key would, of a value that is there and not shown.
+/// Key name of a value that exists and is not shown.
 pub const HIDDEN: &str = "hidden";
 
-/// Whose environment somebody may read.
+/// Read scope: the domains whose environments a caller may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sight {
-    /// Everybody's.
+    /// Every domain.
     Everything,
-    /// What is of one domain.
+    /// One domain.
     Domain(Domain),
-    /// Nobody's.
+    /// No domain.
     Nothing,
 }
 
 impl Sight {
-    /// Whether it reaches what is of a domain.
+    /// Returns `true` if the scope includes a domain.
     #[must_use]
     pub fn reaches(&self, domain: &Domain) -> bool {
         match self {
@@ -39,21 +39,21 @@ impl Sight {
         }
     }
 
-    /// Hides of a process's definition what it doesn't reach.
+    /// Hides the values of a process's definition unless the scope includes its domain.
     pub fn of_definition(&self, domain: &Domain, definition: &mut Definition) {
         if !self.reaches(domain) {
             hide_definition(definition);
         }
     }
 
-    /// Hides of what a task runs what it doesn't reach.
+    /// Hides the values of a task's definition unless the scope includes its domain.
     pub fn of_task(&self, domain: &Domain, definition: &mut TaskDefinition) {
         if !self.reaches(domain) {
             hide_task(definition);
         }
     }
 
-    /// Hides of an entry what it doesn't reach.
+    /// Hides the values of an entry that are outside of the scope.
     pub fn of_entry(&self, entry: &mut Entry) {
         for decision in &mut entry.decisions {
             if let Some(domain) = domain_of(&decision.aggregate)
@@ -64,7 +64,8 @@ impl Sight {
         }
     }
 
-    /// The same of one that others have, too: it is copied where there is anything to hide.
+    /// Hides the values of a shared entry that are outside of the scope. Copies the entry only if it has such
+    /// values.
     #[must_use]
     pub fn of_shared(&self, entry: Arc<Entry>) -> Arc<Entry> {
         let hides = entry.decisions.iter().any(|decision| {
@@ -80,7 +81,7 @@ impl Sight {
     }
 }
 
-/// The domain of what a decision is about; none: what is of no domain has no environment.
+/// Returns the domain of an aggregate. `None` if it has neither a domain nor an environment.
 const fn domain_of(aggregate: &Aggregate) -> Option<&Domain> {
     match aggregate {
         Aggregate::Process { domain, .. }
@@ -96,7 +97,7 @@ fn hide(value: &mut Secret) {
         Secret::Plain(_) | Secret::Open(_) => {
             *value = Secret::Sealed(Box::new(Sealed { key: HIDDEN.to_owned(), data: String::new() }));
         }
-        // Nobody reads it without its key.
+        // A sealed value is unreadable without its key.
         Secret::Sealed(_) => {}
     }
 }
@@ -108,7 +109,7 @@ fn hide_action(action: &mut Action) {
     });
 }
 
-/// Hides where what is fetched before anything runs comes from.
+/// Hides the URLs of dependencies, which are downloaded before anything runs.
 fn hide_dependencies(sandbox: Option<&mut Arc<Sandbox>>) {
     let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.cached_dependencies.is_empty()) else { return };
     Arc::make_mut(sandbox).cached_dependencies.iter_mut().for_each(|download| hide(&mut download.from));
@@ -134,7 +135,7 @@ fn hide_task(definition: &mut TaskDefinition) {
     definition.completion_callback_url.iter_mut().for_each(hide);
 }
 
-/// Hides what becomes environment: of what is desired, and of what is dispatched.
+/// Hides environments, URLs, and the content of dispatches.
 fn hide_event(event: &mut Event) {
     match event {
         Event::Desired(desired::Event::Desired(lrp)) => hide_definition(Arc::make_mut(&mut lrp.definition)),
@@ -168,7 +169,7 @@ fn hide_event(event: &mut Event) {
     }
 }
 
-/// Whether an event has anything that may have to be hidden.
+/// Returns `true` if an event may have values to hide.
 const fn tells_values(event: &Event) -> bool {
     matches!(
         event,

@@ -1,4 +1,5 @@
-//! Subjects of the journal and of the bus, to and from text: the one place that builds them.
+//! Subjects of the journal: the only code that formats and parses them. Also determines the shards of
+//! processes and tasks.
 
 use std::fmt;
 
@@ -7,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 
-/// Where an entry stands in the journal: its stream sequence, from 1. 0 is "before the first".
+/// Position of an entry in the journal: its stream sequence, from 1. 0 is the position before the first
+/// entry.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -26,13 +28,13 @@ pub const DEFAULT_SHARDS: u16 = 4;
 /// Maximum number of shards.
 pub const MAX_SHARDS: u16 = 1_024;
 
-/// What every subject of the journal starts with.
+/// Prefix of every subject of the journal.
 pub const EVENT_ROOT: &str = "muster.event.";
 
-/// The name of the stream that holds the journal.
+/// Name of the stream that holds the journal.
 pub const STREAM: &str = "MUSTER";
 
-/// A subject of the journal: the unit of compare-and-set and of group commit.
+/// Subject of the journal: the unit of compare-and-set and of group commit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// `muster.event.cluster`
@@ -48,31 +50,33 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The subject of a process in a cluster with `shards` shards.
+    /// Returns the subject of a process in a cluster with `shards` shards.
     #[must_use]
     pub fn of_process(guid: &ProcessGuid, shards: u16) -> Self {
         Self::Lrp(shard(guid.as_str(), shards))
     }
 
-    /// The subject of a task in a cluster with `shards` shards.
+    /// Returns the subject of a task in a cluster with `shards` shards.
     #[must_use]
     pub fn of_task(guid: &TaskGuid, shards: u16) -> Self {
         Self::Task(shard(guid.stem(), shards))
     }
 
-    /// The subject of a periodic task in a cluster with `shards` shards: that of every task that it launches.
+    /// Returns the subject of a periodic task in a cluster with `shards` shards. The tasks that it launches
+    /// have the same subject.
     #[must_use]
     pub fn of_periodic(guid: &PeriodicGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
-    /// The subject of a parameterised task in a cluster with `shards` shards: that of every task of it.
+    /// Returns the subject of a parameterised task in a cluster with `shards` shards. The tasks that are
+    /// dispatched from it have the same subject.
     #[must_use]
     pub fn of_parameterised(guid: &ParameterisedGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
-    /// Whether many processes or tasks share it.
+    /// Returns `true` if processes or tasks share the subject with others.
     #[must_use]
     pub const fn is_shard(&self) -> bool {
         match self {
@@ -81,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// The subject that `text` spells, if it is one.
+    /// Parses a subject. Returns `None` if the text is not a subject.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = match text.strip_prefix(EVENT_ROOT)?.split_once('.') {
@@ -116,19 +120,22 @@ pub fn shard_subjects(shards: u16) -> impl Iterator<Item = Subject> {
     (0..shards).flat_map(|shard| [Subject::Lrp(shard), Subject::Task(shard)])
 }
 
-/// A number as `Display` writes it: no sign, no leading zero. So a subject has one spelling.
+/// Parses a number exactly as `Display` formats it, without a sign or leading zeros. Each subject thus has
+/// one spelling.
 fn canonical_number(text: &str) -> Option<u16> {
     text.parse::<u16>().ok().filter(|number| number.to_string() == text)
 }
 
-/// FNV-1a (64 bits) of a text.
+/// Returns the 64-bit FNV-1a hash of a text.
 #[must_use]
 pub fn fnv_1a(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a (64 bits) of the guid (of a task that was launched: of its [stem](TaskGuid::stem)) modulo the cluster's shard count (docs/architecture.md, "Aggregates and subjects").
+/// Returns the shard of a guid: its 64-bit FNV-1a hash modulo the shard count of the cluster
+/// (docs/architecture.md, "Aggregates and subjects"). For a task that another object launched, this is the
+/// hash of its [stem](TaskGuid::stem).
 #[must_use]
 pub fn shard(guid: &str, shards: u16) -> u16 {
     u16::try_from(fnv_1a(guid) % u64::from(shards.max(1))).unwrap_or(0)

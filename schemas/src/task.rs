@@ -1,4 +1,4 @@
-//! The task: runs at most once, and ends (Diego Dev Notes, "Tasks").
+//! The task: work that runs at most once (Diego Dev Notes, "Tasks").
 //!
 //! ```text
 //! (desire) ─▶ PENDING ── start ──▶ RUNNING ── complete, fail ──▶ COMPLETED ── resolve ──▶ RESOLVING ─▶ (deleted)
@@ -29,130 +29,126 @@ use crate::request::Requests;
 use crate::subject::Position;
 use crate::{Timestamp, limits};
 
-/// A task that is still PENDING after this long has failed.
+/// Time after which a PENDING task fails, unless its placement sets a deadline.
 pub const PENDING_EXPIRES: Duration = Duration::from_secs(30 * 60);
-/// A COMPLETED task is asked again to be resolved after this long.
+/// Time after which the owner of a COMPLETED task is called again.
 pub const COMPLETED_ASKED_AGAIN: Duration = Duration::from_secs(30);
-/// A RESOLVING task becomes COMPLETED again after this long.
+/// Time after which a RESOLVING task becomes COMPLETED again.
 pub const RESOLVING_DEMOTED: Duration = Duration::from_secs(30);
-/// A task is deleted this long after it first completed.
+/// Time between the first completion of a task and its deletion.
 pub const COMPLETED_DELETED: Duration = Duration::from_secs(2 * 60);
 
-/// The failure reason of a task that was cancelled.
+/// Failure reason of a cancelled task.
 pub const CANCELLED: &str = "cancelled";
-/// The failure reason of a task that ran when its cell's evacuation timed out.
+/// Failure reason of a task that was running when the evacuation of its cell timed out.
 pub const EVACUATION_TIMED_OUT: &str = "timed out during cell evacuation";
-/// The failure reason of a task whose cell disappeared.
+/// Failure reason of a task whose cell disappeared.
 pub const CELL_DISAPPEARED: &str = "cell disappeared before completion";
-/// The failure reason of a task whose container is not there.
+/// Failure reason of a task whose container does not exist.
 pub const NO_CONTAINER: &str = "task container does not exist";
-/// The failure reason of a task that nobody started in time.
+/// Failure reason of a task that no cell started in time.
 pub const NOT_STARTED: &str = "not started within time limit";
 
-/// Whether a task that failed for this reason was asked to stop: its container is to go.
+/// Returns `true` if a task that failed for this reason was asked to stop, so its container has to go.
 #[must_use]
 pub fn was_stopped(reason: &str) -> bool {
     reason == CANCELLED || preemption::is_preempted(reason)
 }
 
-/// What is true of a task.
+/// Record of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Its name.
     pub guid: TaskGuid,
-    /// Its domain.
     pub domain: Domain,
-    /// Which life of the guid this is; also when it was created.
+    /// Current epoch of the guid, which is also the time of creation.
     pub epoch: Epoch,
-    /// Decisions so far.
+    /// Number of decisions, over all remembered epochs.
     pub version: u64,
-    /// Where the last decision stands in the log; 0: nowhere yet.
+    /// Log position of the last decision; 0 before it is in the log.
     pub last_decision: Position,
-    /// When its state was entered.
+    /// Time at which the current state was entered.
     pub since: Timestamp,
-    /// What it runs.
     pub definition: Arc<TaskDefinition>,
-    /// Its state, with what that state has. None: it was deleted, and only its answers are remembered.
+    /// Current state. `None` after deletion, when only answers are remembered.
     pub state: Option<State>,
-    /// The open evaluation and the newest that ended, the newest last.
+    /// Open evaluation and the most recent ended ones, the newest last.
     pub evaluations: Evaluations,
-    /// The newest requests and their answers.
+    /// Most recent requests with their answers.
     pub requests: Requests,
-    /// The decision that last made work for it: to be placed, to be stopped, or to be resolved.
+    /// Decision that last made work for the task: to place it, to stop it, or to resolve it.
     pub cause: Cause,
 }
 
-/// The state of a task.
+/// State of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Being scheduled.
+    /// Waits for an auction to place it.
     Pending {
-        /// Why it could not be placed yet, if it waits for room.
+        /// Placement error, if the task waits for room.
         placement_error: Option<Box<str>>,
     },
     /// Running on a cell.
     Running {
-        /// The container.
+        /// Container that runs the task.
         by: Instance,
     },
-    /// Complete; waits to be resolved.
+    /// Ended, and waits to be resolved.
     Completed(Box<Completed>),
     /// Being resolved by the BBS or a client.
     Resolving(Box<Completed>),
 }
 
-/// How a task ended. The first outcome wins and never changes.
+/// End of a task. The first outcome is final.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completed {
-    /// The container that ran it, if one did.
+    /// Container that ran the task. `None` if it never ran.
     pub by: Option<Instance>,
-    /// Since when it ran; none: it never did.
+    /// Time at which the task became RUNNING. `None` if it never did.
     pub started_at: Option<Timestamp>,
-    /// Its outcome.
     pub outcome: Outcome,
-    /// When it first completed.
+    /// Time of the first completion.
     pub first_completed_at: Timestamp,
-    /// What came of calling its owner, if that was tried.
+    /// Result of the completion callback. `None` if it was not tried.
     pub callback: Option<Callback>,
 }
 
-/// What came of calling the owner of a completed task.
+/// Result of the completion callback of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Callback {
-    /// How often the owner was called.
+    /// Number of calls so far.
     pub attempts: u32,
-    /// What came of the last call.
+    /// Result of the last call.
     pub last: Called,
-    /// When that was recorded.
+    /// Time at which the last call was recorded.
     pub at: Timestamp,
 }
 
-/// What came of one completion callback.
+/// Result of one call of the completion callback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Called {
     /// The server answered with this status.
     Answered(u16),
-    /// It did not answer, and why.
+    /// The server did not answer, for this reason.
     Failed(String),
-    /// It was not called: the BBS may not call there, and why.
+    /// The BBS did not call, because it must not call this address, for this reason.
     Refused(String),
 }
 
-/// What follows from an answer to a completion callback.
+/// Consequence of the result of a completion callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackVerdict {
-    /// The owner knows: the task goes.
+    /// The owner is informed, and the task is deleted.
     Delivered,
-    /// It is called again, after a wait.
+    /// The owner is called again after a delay.
     Repeat,
-    /// It is never called again; the task stays until its time is over or somebody resolves it.
+    /// The owner is never called again. The task stays until it expires or a client resolves it.
     Ended,
 }
 
 impl Called {
-    /// What follows: 2xx is delivered; no answer, 408, 429 and 5xx are repeated; anything else ends it, and so does that it
-    /// may not be called.
+    /// Returns the consequence. A 2xx status is a delivery. A missing answer, 408, 429 and 5xx cause another
+    /// call. Any other status ends the calls, and so does an address that must not be called.
     #[must_use]
     pub const fn verdict(&self) -> CallbackVerdict {
         match self {
@@ -174,154 +170,141 @@ impl std::fmt::Display for Called {
 }
 
 impl Completed {
-    /// Whether its owner may still be called.
+    /// Returns `true` if the owner may still be called.
     #[must_use]
     pub fn is_owner_called(&self) -> bool {
         self.callback.as_ref().is_none_or(|callback| callback.last.verdict() == CallbackVerdict::Repeat)
     }
 }
 
-/// The outcome of a task.
+/// Outcome of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It succeeded.
+    /// The task succeeded.
     Succeeded {
-        /// The content of its result file, at most 50 KiB.
+        /// Content of the result file, at most 50 KiB.
         result: String,
     },
-    /// It failed.
+    /// The task failed.
     Failed {
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
 }
 
-/// What can be asked of a task.
+/// Command for a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A client desires it.
     Desire(Box<DesiredTask>),
-    /// A periodic task launches it.
+    /// Creates a task that a periodic task launches.
     Launch(Box<DesiredTask>),
-    /// A client cancels it.
     Cancel,
-    /// A client resolves it: COMPLETED, RESOLVING, deleted, in one decision.
+    /// Resolves the task at the request of a client: COMPLETED, RESOLVING and deleted in one decision.
     Resolve,
-    /// The auctioneer wants it stopped, so that something more urgent has room.
+    /// Stops the task so that more urgent work has its room. Sent by the auctioneer.
     Evict(Box<Eviction>),
-    /// A rep reports its container.
+    /// Reports the container of the task. Sent by a rep.
     Report(Report),
-    /// The auctioneer could not place it.
+    /// Reports that the task could not be placed. Sent by the auctioneer.
     Fail(Unplaced),
-    /// The auctioneer didn't answer a delivery of its evaluation.
+    /// Reports that the auctioneer did not answer a delivery of the evaluation.
     Unanswered {
-        /// Which.
         evaluation: EvaluationId,
-        /// The how manieth delivery.
+        /// Number of the delivery.
         delivery: u32,
     },
-    /// A client wants its evaluation tried again now.
+    /// Retries an evaluation now, at the request of a client.
     Retry(EvaluationId),
-    /// The BBS is about to call the completion callback.
+    /// Announces that the BBS is about to call the completion callback.
     BeginResolving,
-    /// The owner of this life was called, and what came of it.
+    /// Reports the result of calling the owner of this epoch.
     Called(Epoch, Called),
-    /// The BBS looks whether something is due: a lost cell, an expired wait.
+    /// Carries out everything that is due: a lost cell, an expired wait.
     Converge,
 }
 
-/// What an auctioneer says of a task that no cell takes.
+/// Report of an auctioneer about a task that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
-    /// The evaluation that was judged.
+    /// Evaluation that was judged.
     pub evaluation: EvaluationId,
-    /// Why, as users read it.
+    /// Placement error, as shown to users.
     pub error: String,
-    /// Whether that is the end of its attempts: reps refused it too often.
+    /// `true` if the attempts of the evaluation are exhausted because reps refused it too often.
     pub used_up: bool,
-    /// Why, cell by cell.
+    /// Explanation per cell.
     pub explanation: Option<Box<Explanation>>,
 }
 
-/// What a rep asks of a task.
+/// Report of a rep about a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The domain of the container.
     pub domain: Domain,
-    /// The life of the guid that the container belongs to.
+    /// Epoch that the container belongs to.
     pub epoch: Epoch,
-    /// The container.
     pub by: Instance,
-    /// What is asked.
     pub step: ReportStep,
 }
 
-/// What a rep asks of a task.
+/// Content of a report about a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReportStep {
-    /// The container has a reservation and wants to run.
+    /// The container has a reservation and requests to run.
     Start {
-        /// Why it was placed there, as the auction said.
+        /// Explanation of the auction for this placement.
         placement: Option<Box<Explanation>>,
-        /// How it will be kept apart.
+        /// Isolation layers of the container.
         #[serde(default)]
         isolation: Isolation,
     },
-    /// The container ended, or is not there.
-    Complete {
-        /// How.
-        outcome: Outcome,
-    },
+    /// The container ended or does not exist.
+    Complete { outcome: Outcome },
 }
 
-/// What happens to tasks.
+/// Event of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was created.
     Desired(Box<DesiredTask>),
-    /// A cell runs it.
+    /// A cell runs the task.
     Started {
-        /// The container.
         by: Instance,
-        /// Why there.
+        /// Explanation of the placement.
         placement: Option<Box<Explanation>>,
-        /// How it is kept apart.
+        /// Isolation layers of the container.
         isolation: Isolation,
     },
-    /// It could not be placed and waits for room.
+    /// The task could not be placed and waits for room.
     PlacementFailed {
-        /// Why.
+        /// Placement error, as shown to users.
         error: String,
-        /// Why, cell by cell.
+        /// Explanation per cell.
         explanation: Option<Box<Explanation>>,
     },
-    /// It ended.
+    /// The task ended.
     Completed {
-        /// The container that ran it, if one did.
+        /// Container that ran the task. `None` if it never ran.
         by: Option<Instance>,
-        /// How.
         outcome: Outcome,
-        /// Why, cell by cell, if it could not be placed.
+        /// Explanation per cell, if the task could not be placed.
         explanation: Option<Box<Explanation>>,
     },
-    /// Somebody resolves it.
+    /// The BBS or a client resolves the task.
     Resolving {},
-    /// Its owner was called.
+    /// The owner of the task was called.
     CallbackTried {
-        /// The how manieth call of this life it was, from 1.
+        /// Number of the call in this epoch, from 1.
         attempt: u32,
-        /// What came of it.
         called: Called,
     },
-    /// Nobody finished resolving it.
+    /// The task returns from RESOLVING to COMPLETED.
     Demoted {},
-    /// It is gone.
     Deleted {},
 }
 
 impl Event {
-    /// Whether it makes work: for an auction, for whoever resolves the task, or, after a cancellation, for its cell.
+    /// Returns `true` if the event makes work: for an auction, for the resolver of the task, or, after a
+    /// cancellation, for the cell.
     #[must_use]
     pub const fn makes_work(&self) -> bool {
         match self {
@@ -334,17 +317,16 @@ impl Event {
     }
 }
 
-/// What else a decision depends on.
+/// Other state that a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The time of the decision.
     pub now: Timestamp,
-    /// Whether a cell is present.
+    /// Returns `true` if the cell is present.
     pub present: &'a dyn Fn(&CellId) -> bool,
 }
 
 impl Task {
-    /// The name of the state, as Diego writes it.
+    /// Returns the name of the state as Diego writes it.
     #[must_use]
     pub const fn state_name(&self) -> &'static str {
         match self.state {
@@ -356,7 +338,7 @@ impl Task {
         }
     }
 
-    /// The container that runs or ran it.
+    /// Returns the container that runs or ran the task.
     #[must_use]
     pub fn holder(&self) -> Option<&Instance> {
         match self.state.as_ref()? {
@@ -366,7 +348,7 @@ impl Task {
         }
     }
 
-    /// How it ended, if it did.
+    /// Returns the end of the task. `None` if it has not ended, or was deleted.
     #[must_use]
     pub fn completed(&self) -> Option<&Completed> {
         match self.state.as_ref()? {
@@ -375,19 +357,19 @@ impl Task {
         }
     }
 
-    /// Whether it is to run, or runs.
+    /// Returns `true` if the task is PENDING or RUNNING.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         matches!(self.state, Some(State::Pending { .. } | State::Running { .. }))
     }
 
-    /// Whether an auction has to place it.
+    /// Returns `true` if an auction has to place the task.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
         matches!(self.state, Some(State::Pending { .. }))
     }
 
-    /// The open evaluation that stands for it; none: it is not to be placed.
+    /// Returns the open evaluation of the task, or `None` if the task is not waiting for placement.
     #[must_use]
     pub fn open_evaluation(&self) -> Option<Evaluation> {
         let State::Pending { placement_error } = self.state.as_ref()? else { return None };
@@ -395,7 +377,8 @@ impl Task {
         evaluation::open(self.evaluations.iter(), duty)
     }
 
-    /// When a task that waits for room gives up; every PENDING task does after 30 minutes.
+    /// Returns the time at which a PENDING task fails: at the deadline of its placement, or 30 minutes after
+    /// its creation if its placement sets none.
     #[must_use]
     pub fn pending_until(&self) -> Timestamp {
         let created = self.epoch.0;
@@ -405,7 +388,7 @@ impl Task {
         }
     }
 
-    /// The moment at which convergence next has something to do here, cells aside.
+    /// Returns the next time at which convergence has something to do, apart from changes of cells.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         match self.state.as_ref()? {
@@ -420,10 +403,12 @@ impl Task {
     }
 }
 
-/// Judges a command against what is true. No events: it is so already.
+/// Decides which events a command causes. The list is empty if the state is already as requested.
 ///
-/// # Errors `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`,
-/// `CellAbsent`, `Unavailable` if the report is of a later life.
+/// # Errors
+/// `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`,
+/// `StaleRecord`, `ResourceConflict`, `CellAbsent`, `Forbidden` if a report names another domain, or
+/// `Unavailable` if it belongs to a later epoch.
 pub fn decide(
     task: Option<&Task>,
     command: &Command,
@@ -465,7 +450,7 @@ pub fn decide(
     Ok(events.chain(settled.into_iter().map(entry::Event::Evaluation)).collect())
 }
 
-/// Where a decision comes from, told from what was true before it.
+/// Returns the origin of a decision, given the state before it.
 #[must_use]
 pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -> Origin {
     let Some(task) = task else { return Origin::Beginning };
@@ -491,7 +476,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
             | Command::Launch(_)
             | Command::Cancel
             | Command::Resolve
-            // Whose room it is to be says where it comes from.
+            // The caller replaces this by the cause of the work that gets the room.
             | Command::Evict(_)
             | Command::Retry(_),
             _,
@@ -511,7 +496,8 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
     }
 }
 
-/// Nothing of an earlier life reports into a later one; of a life that was not heard of yet nothing is known.
+/// Returns an error if the container belongs to an earlier epoch, or to a later one that this BBS has not
+/// read yet.
 fn check_life(task: &Task, report: &Report) -> Result<(), Refusal> {
     match task.epoch.cmp(&report.epoch) {
         Ordering::Less => Err(Refusal::behind()),
@@ -544,7 +530,8 @@ fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     }
 }
 
-/// Something more urgent gets its room: it ran at most once, and is over.
+/// Ends a task so that more urgent work gets its room. It is not started again, because a task runs at most
+/// once.
 fn evict(task: &Task, eviction: &Eviction) -> Result<Vec<Event>, Refusal> {
     let by = preemption::task(task).filter(|by| **by == eviction.by);
     let Some(by) = by else { return Err(preemption::changed(preemption::named(&task.guid))) };
@@ -571,8 +558,8 @@ fn begin_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     }
 }
 
-/// What came of a completion callback is recorded, each call: backoff keeps them few. An owner that knows lets the task
-/// go; one that refuses it is left alone, and the task is COMPLETED again.
+/// Records the result of each call of the completion callback; the backoff limits their number. A delivery
+/// deletes the task. If the owner refuses the call, no further call is made and the task is COMPLETED again.
 fn owner_called(task: &Task, state: &State, epoch: Epoch, called: &Called) -> Result<Vec<Event>, Refusal> {
     if task.epoch != epoch {
         return Err(Refusal::new(Code::StaleEpoch, "the task was created anew since its owner was called"));
@@ -647,7 +634,7 @@ fn judge_report(
     }
 }
 
-/// What of a decision a result may take.
+/// Maximum size of a result as JSON within a decision.
 const RESULT_JSON_BYTES: usize = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
 
 fn bytes_of_json(text: &str) -> usize {
@@ -659,7 +646,8 @@ fn bounded(outcome: &Outcome) -> Outcome {
         Outcome::Succeeded { result } if result.len() > limits::TASK_RESULT_BYTES => {
             failed(&format!("result is larger than {} bytes", limits::TASK_RESULT_BYTES))
         }
-        // A control character takes six bytes of JSON: what no decision holds could never be stored.
+        // A control character takes six bytes of JSON. A decision that exceeds the limit could never be
+        // stored.
         Outcome::Succeeded { result } if bytes_of_json(result) > RESULT_JSON_BYTES => failed(&format!(
             "result takes {} bytes as JSON, more than {RESULT_JSON_BYTES}",
             bytes_of_json(result)
@@ -669,7 +657,7 @@ fn bounded(outcome: &Outcome) -> Outcome {
     }
 }
 
-/// An outcome settles only what the evaluation that it names still stands for.
+/// Records a placement error. The named evaluation must still be open.
 fn fail_placement(
     task: &Task,
     state: &State,
@@ -692,8 +680,8 @@ fn fail_placement(
     })
 }
 
-/// The duties of Diego Dev Notes, "Maintaining Consistency: Convergence". The fourth, to ask for a COMPLETED task to be
-/// resolved, changes nothing and is the BBS's own.
+/// Carries out the duties of Diego Dev Notes, "Maintaining Consistency: Convergence". The fourth one,
+/// requesting that a COMPLETED task is resolved, changes no state and is left to the BBS.
 fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
     let now = context.now;
     match state {
@@ -714,7 +702,7 @@ fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
     }
 }
 
-/// Folds one decision's events. Total: the log is never argued with.
+/// Applies the events of one decision to the task. Never fails, because events in the log are facts.
 #[must_use]
 pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Option<Task> {
     let mut task = task;

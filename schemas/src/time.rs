@@ -1,4 +1,4 @@
-//! Time is always given, never read.
+//! Points in time. Code in this crate never reads a clock: the time is always an input.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,13 +10,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A moment: nanoseconds since 1970-01-01 UTC.
+/// Point in time, in nanoseconds since 1970-01-01 UTC.
 ///
-/// In JSON it is RFC 3339 text in UTC with nanoseconds: a number of this size loses its last digits in most JSON parsers.
+/// In JSON it is RFC 3339 text in UTC with nanoseconds, because most JSON parsers lose the last digits of a
+/// number of this size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
-/// Form of a moment in JSON: a zero stands for any digit.
+/// Form of a timestamp in JSON. A zero stands for any digit.
 const SHAPE: &[u8; 30] = b"0000-00-00T00:00:00.000000000Z";
 
 impl Serialize for Timestamp {
@@ -67,11 +68,11 @@ impl JsonSchema for Timestamp {
     }
 }
 
-/// Text that is not a moment between 1970 and 2554.
+/// Error for text that is not a timestamp between 1970 and 2554.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid time {text:?}: expected RFC 3339, as 2026-10-02T14:00:00Z, from 1970 to 2554")]
 pub struct BadTime {
-    /// The text, shortened.
+    /// Rejected text, truncated to 40 characters.
     text: String,
 }
 
@@ -89,7 +90,7 @@ impl FromStr for Timestamp {
     }
 }
 
-/// Reads a moment in exactly the form that JSON has; `None` for every other form.
+/// Parses a timestamp in exactly the form of JSON. Returns `None` for any other form.
 fn of_text(text: &[u8]) -> Option<Timestamp> {
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
     if text.len() != SHAPE.len() || !text.iter().zip(SHAPE).all(fits) {
@@ -106,19 +107,19 @@ fn of_text(text: &[u8]) -> Option<Timestamp> {
 }
 
 impl Timestamp {
-    /// The moment `millis` milliseconds after 1970-01-01 UTC.
+    /// Returns the time `millis` milliseconds after 1970-01-01 UTC.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// The moment `seconds` seconds after 1970-01-01 UTC.
+    /// Returns the time `seconds` seconds after 1970-01-01 UTC.
     #[must_use]
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// Whole seconds since 1970-01-01 UTC.
+    /// Returns the whole seconds since 1970-01-01 UTC.
     #[must_use]
     pub const fn seconds(self) -> u64 {
         self.0 / 1_000_000_000
@@ -148,19 +149,20 @@ impl Timestamp {
         text
     }
 
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment so many nanoseconds later, or earlier.
+    /// Returns the time that is `nanos` nanoseconds later, or earlier if `nanos` is negative.
     #[must_use]
     pub const fn shifted(self, nanos: i64) -> Self {
         Self(self.0.saturating_add_signed(nanos))
     }
 
-    /// Nanoseconds from another moment to this one; negative if this one is earlier. Of more than 70 years, 70 years.
+    /// Returns the nanoseconds from `other` to `self`, negative if `self` is earlier. Limited to about 73
+    /// years.
     #[must_use]
     pub const fn nanos_after(self, other: Self) -> i64 {
         const MOST: u64 = i64::MAX as u64 / 4;
@@ -172,7 +174,7 @@ impl Timestamp {
         }
     }
 
-    /// The very next moment.
+    /// Returns the time one nanosecond later.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -193,17 +195,17 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// Time that never goes back, made from a clock that may be set back: then it runs on from where it was, as fast as
-/// that clock. What is to wait for a length of time waits by it; what is written down is the clock's own.
+/// Monotonic time, derived from a clock that may be set back. After such a step it continues from its last
+/// value at the rate of the clock. Delays are measured with it; recorded times are those of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steady {
     last: Timestamp,
-    /// Nanoseconds by which it is ahead of the clock; negative if it is behind.
+    /// Nanoseconds by which it is ahead of the clock, negative if it is behind.
     ahead: i64,
 }
 
 impl Steady {
-    /// The time when the clock shows `shown`.
+    /// Returns the monotonic time at which the clock shows `shown`.
     pub fn at(&mut self, shown: Timestamp) -> Timestamp {
         let back = self.last.nanos_after(shown.shifted(self.ahead)).max(0);
         self.ahead = self.ahead.saturating_add(back);
@@ -211,12 +213,13 @@ impl Steady {
         self.last
     }
 
-    /// The clock was set by so many nanoseconds, forward or back. Time runs on as if it had not been.
+    /// Compensates for a known step of the clock by this many nanoseconds, forward or back. The monotonic
+    /// time does not step.
     pub const fn stepped(&mut self, by: i64) {
         self.ahead = self.ahead.saturating_sub(by);
     }
 
-    /// What the clock shows at a time, if it is not set back any more.
+    /// Returns the time that the clock shows at a monotonic time, if it is not set back again.
     #[must_use]
     pub fn shown_at(&self, time: Timestamp) -> Timestamp {
         time.shifted(-self.ahead)
@@ -224,14 +227,15 @@ impl Steady {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC, with milliseconds.
+    /// Formats the time as RFC 3339 in UTC, with milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.text();
         write!(f, "{}Z", std::str::from_utf8(&text[..23]).unwrap_or_default())
     }
 }
 
-/// The Gregorian date of a day counted from 1970-01-01, by the 400-year cycle that starts in March.
+/// Returns the Gregorian year, month and day of a day counted from 1970-01-01. Uses the 400-year cycle that
+/// starts in March.
 const fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
@@ -244,7 +248,8 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// The day of a date, counted from 1970-01-01: the reverse of `civil`. Of what is not a date it is that of another one.
+/// Returns the day of a date, counted from 1970-01-01: the inverse of `civil`. An invalid date yields the day
+/// of another date.
 fn days((year, month, day): (u64, u64, u64)) -> Option<u64> {
     let (year, march_month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let (era, year_of_era) = (year / 400, year % 400);
@@ -295,13 +300,13 @@ mod tests {
     fn steady_time_runs_on_when_the_clock_is_set_back() {
         let mut steady = Steady::default();
         let mut at = |millis| steady.at(Timestamp::from_millis(millis));
-        // Half a minute back, on, an hour forward, and back again.
+        // The clock goes back by half a minute, runs, goes forward by an hour, and goes back again.
         let times = [100_000, 70_000, 70_500, 3_670_500, 70_600, 71_600].map(&mut at);
         let expected = [100_000, 100_000, 100_500, 3_700_500, 3_700_500, 3_701_500];
         assert_eq!(times, expected.map(Timestamp::from_millis));
         let due = Timestamp::from_millis(3_702_500);
         assert_eq!(steady.shown_at(due), Timestamp::from_millis(72_600));
-        // A step that is known of moves it neither forward nor back.
+        // A known step moves the monotonic time neither forward nor back.
         steady.stepped(3_600_000_000_000);
         assert_eq!(steady.at(Timestamp::from_millis(3_671_700)), Timestamp::from_millis(3_701_600));
         steady.stepped(-3_600_000_000_000);

@@ -1,6 +1,6 @@
-//! Which cells a global process runs on: one instance on each cell that fits its active definition, at the index that is the
-//! cell's ordinal (SwarmKit orchestrators, "Global orchestrator"). A cell that is lost or evacuates leaves, and nothing
-//! takes its place elsewhere.
+//! Cells of a global process: it has one instance on each cell that fits its active definition, at the index
+//! that is the cell's ordinal (SwarmKit orchestrators, "Global orchestrator"). A cell that is lost or
+//! evacuates leaves the set, and its instance is not started elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +18,22 @@ use crate::names::CellId;
 use crate::refusal::{Code, Refusal};
 use crate::rules::{Distinct, Rules};
 
-/// What is to change at one index.
+/// Change of the cell at one index.
 struct Change {
     index: u32,
-    /// The cell that is to be there; none: the one that is leaves.
+    /// New cell of the index. `None` if the current cell leaves.
     cell: Option<GlobalCell>,
 }
 
 impl Draft<'_> {
-    /// Follows every cell that came, changed or left, for whatever makes work there.
+    /// Applies every change of cells. `trigger` is recorded for the work that results.
     pub(super) fn follow_cells(&mut self, trigger: Trigger) {
         let changes = self.changes_of_cells();
         self.change_cells(changes, trigger);
     }
 
-    /// Follows one cell, so that what comes of it has one cause. Answers whether there was one.
+    /// Applies the change of one cell, so that the decision has a single cause. Returns `true` if there was
+    /// one.
     pub(super) fn follow_a_cell(&mut self) -> bool {
         let first: Vec<Change> = self.changes_of_cells().into_iter().take(1).collect();
         let followed = !first.is_empty();
@@ -40,14 +41,15 @@ impl Draft<'_> {
         followed
     }
 
-    /// What of the cells that it runs on is not so any more.
+    /// Returns the differences between the cells that the process runs on and the cells that it should run
+    /// on.
     fn changes_of_cells(&self) -> Vec<Change> {
         let Some((desired, known)) = self.desired().and_then(|known| Some((known, known.cells.as_ref()?)))
         else {
             return vec![];
         };
         let mut fitting = self.fitting_cells(desired);
-        // Another cell at an index comes once the one before has left.
+        // A new cell takes an index only after the previous cell has left.
         let left = known
             .iter()
             .filter(|(index, cell)| fitting.get(index).is_none_or(|fitting| fitting.cell_id != cell.cell_id));
@@ -58,7 +60,7 @@ impl Draft<'_> {
         changes
     }
 
-    /// The cells that fit the active definition, by their ordinals.
+    /// Returns the available cells that fit the active definition, by ordinal.
     fn fitting_cells(&self, desired: &Desired) -> BTreeMap<u32, GlobalCell> {
         let mut fitting = BTreeMap::new();
         let Some(definition) = desired.definition(&desired.active_definition_id) else { return fitting };
@@ -88,7 +90,7 @@ impl Draft<'_> {
         self.settle_each(&indices, trigger);
     }
 
-    /// Ends what is at an index whose cell left.
+    /// Ends the instances at an index whose cell left.
     fn leave(&mut self, index: u32, cell: &CellId) {
         let cause = self.why_left(index, cell);
         let is_lost = |lrp: &Actual| lrp.holder().is_some_and(|by| !(self.context.present)(&by.cell_id));
@@ -103,7 +105,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A cell takes work only at the index that is its own.
+    /// Returns an error if the report comes from a cell that does not own the index.
     pub(super) fn check_cell(&self, report: &Report, code: Code) -> Result<(), Refusal> {
         let index = report.place.index;
         let only = self.desired().and_then(|desired| desired.only_cell(index));
@@ -113,8 +115,9 @@ impl Draft<'_> {
         }
     }
 
-    /// An auction keeps to how many instances may be where, but doesn't know what an auctioneer before it has given away:
-    /// the log knows, so that a claim that would be one too many is refused.
+    /// Returns an error if a claim exceeds a limit on instances per cell or attribute value. Auctions respect
+    /// these limits, but an auctioneer does not know the pending placements of its predecessor. The log
+    /// contains them.
     pub(super) fn check_distinct(&self, report: &Report) -> Result<(), Refusal> {
         let definition = self.desired().and_then(|desired| desired.definition(&report.place.definition_id));
         let rules = definition.and_then(|definition| definition.constraint.rules.as_deref());
@@ -140,7 +143,7 @@ impl Draft<'_> {
         staying.filter(|by| there(&by.cell_id)).count()
     }
 
-    /// The cells that have the same value of an attribute as this one.
+    /// Returns the cells that have the same value of an attribute as this cell.
     fn cells_alike(&self, id: &CellId, attribute: &AttributeName) -> BTreeSet<CellId> {
         let mut values: BTreeMap<CellId, String> = BTreeMap::new();
         (self.context.numbered)(&mut |_, id, cell| {
@@ -151,8 +154,9 @@ impl Draft<'_> {
         values.into_iter().filter(|(_, value)| *value == is).map(|(id, _)| id).collect()
     }
 
-    /// Why what was on a cell ends at an index that isn't the cell's any more: the cell is to be emptied, or doesn't fit. Else
-    /// it was lost, also if it is there again by now, and perhaps with another ordinal.
+    /// Returns the reason for ending an instance at an index that its cell no longer owns: the cell
+    /// evacuates, or no longer fits. Otherwise the cell was lost, even if it has returned in the meantime,
+    /// perhaps with another ordinal.
     pub(super) fn why_left(&self, index: u32, id: &CellId) -> Ended {
         let active = self.desired().and_then(|desired| desired.definition(&desired.active_definition_id));
         let mut cause = Ended::CellLost;
@@ -169,12 +173,12 @@ impl Draft<'_> {
     }
 }
 
-/// Whether a cell meets what a definition asks of it.
+/// Returns `true` if a cell meets the constraints of a definition.
 fn fits(definition: &Definition, id: &CellId, cell: &Cell) -> bool {
     definition.constraint.mismatch(&cell.presence.offer(id)).is_none()
 }
 
-/// Whether a global process runs on a cell, if that fits.
+/// Returns `true` if a global process may run on a cell that fits.
 const fn stays(cell: &Cell) -> bool {
     cell.present && !cell.evacuating && !cell.evacuation_wanted
 }

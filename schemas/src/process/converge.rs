@@ -1,4 +1,5 @@
-//! What convergence finds due (Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence").
+//! Convergence of a process: carries out everything that is due (Diego Dev Notes, "Harmonizing DesiredLRPs
+//! with ActualLRPs: Convergence").
 
 use super::Slot;
 use super::draft::Draft;
@@ -10,31 +11,30 @@ use crate::evaluation::{Duty, Trigger};
 use crate::key::Place;
 use crate::names::CellId;
 
-/// What convergence finds due at one place.
+/// Action that is due at one slot.
 #[derive(Clone, Copy, Debug)]
 enum Due<'a> {
-    /// The cell of its evacuating twin is lost.
+    /// The cell of the evacuating instance is lost.
     TwinLost(&'a Instance),
-    /// The time of its evacuating twin is over.
+    /// The evacuating instance has expired.
     TwinExpired,
-    /// The cell of its instance is lost.
+    /// The cell of the instance is lost.
     Lost {
-        /// The container.
         by: &'a Instance,
-        /// Whether it shall run elsewhere.
+        /// `true` if the instance has to start elsewhere.
         restart: bool,
     },
-    /// Nobody desires it, as far as is known.
+    /// The index is not desired, and the domain is fresh.
     Undesired,
-    /// Another definition is desired at its index.
+    /// Another definition is desired at the index.
     Replaced,
-    /// Its wait after a crash is over.
+    /// The wait after a crash is over.
     Restart,
 }
 
 impl Due<'_> {
-    /// As [`super::origin`] finds it for the events that come of it. Of a cell that was forgotten nothing comes: what was
-    /// there has a cause each.
+    /// Returns the origin that [`super::origin`] finds for the resulting events. A forgotten cell is not an
+    /// origin: its instances have a cause each.
     fn origin(self, slot: &Slot, known: &dyn Fn(&CellId) -> bool) -> Origin {
         match self {
             Self::TwinLost(by) | Self::Lost { by, .. } if known(&by.cell_id) => {
@@ -51,9 +51,9 @@ impl Due<'_> {
 }
 
 impl<'a> Draft<'a> {
-    /// The five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence", place by place: what
-    /// is due first, and with it whatever comes from the same place. The rest is due still, and gets a decision of its
-    /// own.
+    /// Carries out the five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs:
+    /// Convergence", slot by slot. One decision covers the first due action and all others with the same
+    /// origin. The remaining ones stay due and get decisions of their own.
     pub(super) fn converge(&mut self) {
         if self.follow_a_cell() {
             return;
@@ -77,7 +77,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A twin is gone. If nothing runs in its place, as while a rollout tries to, something has to.
+    /// Removes an evacuating instance. If nothing runs in its slot, for example during a rollout, an instance
+    /// is created.
     fn twin_gone(&mut self, place: &Place, cause: Gone) {
         self.record_evacuating(evacuating::Event::Removed { place: place.clone(), cause });
         self.settle(place.index, Trigger::Evacuation);

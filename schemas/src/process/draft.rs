@@ -1,5 +1,5 @@
-//! A process while it is being decided: what is true, with what was decided so far laid over it. Here are what all
-//! decisions are made of, and what clients ask.
+//! A process during a decision: its state, overlaid with the events decided so far. Contains the operations
+//! that all decisions share, and the commands of clients.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,11 +27,12 @@ pub(super) struct Draft<'a> {
     pub(super) context: Context<'a>,
     desired: Option<Cow<'a, Desired>>,
     rollout: Option<Cow<'a, Rollout>>,
-    /// The instances that were decided, by index.
+    /// Instances that this decision changed, by index.
     over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
-    /// The evacuating twins that were decided.
+    /// Evacuating instances that this decision changed.
     twins: BTreeMap<Place, Option<Evacuating>>,
-    /// What a rollout gave up in this decision: a definition at an index, or at all of them.
+    /// Definitions that a rollout gave up in this decision, at one index, or at all of them if the index is
+    /// `None`.
     given_up: Vec<(Option<u32>, DefinitionId)>,
     pub(super) left: Left,
     pub(super) did: Did,
@@ -64,7 +65,7 @@ impl<'a> Draft<'a> {
         self.process.into_iter().flat_map(|process| process.slots.iter())
     }
 
-    /// The instance at a place.
+    /// Returns the instance of a slot.
     pub(super) fn actual(&self, place: &Place) -> Option<&Actual> {
         match self.decided(place) {
             Some(decided) => decided.as_ref(),
@@ -76,7 +77,7 @@ impl<'a> Draft<'a> {
         self.over.get(&place.index)?.iter().find(|(known, _)| known == place).map(|(_, decided)| decided)
     }
 
-    /// The instances at an index, each with its place.
+    /// Returns the instances at an index, each with its slot.
     pub(super) fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> + Clone {
         let known = self.process.into_iter().flat_map(move |process| process.actuals_at(index));
         let decided = self.over.get(&index).into_iter().flatten();
@@ -84,7 +85,7 @@ impl<'a> Draft<'a> {
         known.filter(|(place, _)| self.decided(place).is_none()).chain(decided)
     }
 
-    /// The indices at which something was decided.
+    /// Returns the indices at which this decision changed an instance.
     pub(super) fn decided_indices(&self) -> impl Iterator<Item = u32> {
         self.over.keys().copied()
     }
@@ -97,12 +98,12 @@ impl<'a> Draft<'a> {
         self.rollout.as_deref()
     }
 
-    /// How long an instance has to be RUNNING before it counts as healthy.
+    /// Returns the time that an instance has to be RUNNING before it counts as healthy.
     pub(super) fn monitor_of(&self, desired: &Desired) -> Duration {
         super::monitor(desired, self.rollout())
     }
 
-    /// How many instances are desired.
+    /// Returns the number of desired instances.
     fn instances(&self) -> u32 {
         self.desired.as_ref().map_or(0, |desired| desired.instances)
     }
@@ -111,17 +112,17 @@ impl<'a> Draft<'a> {
         self.desired().map(|desired| desired.indices().collect()).unwrap_or_default()
     }
 
-    /// Whether an instance is desired at an index, whatever it runs.
+    /// Returns `true` if an instance is desired at an index, with any definition.
     pub(super) fn wants_index(&self, index: u32) -> bool {
         self.desired().is_some_and(|desired| desired.has(index))
     }
 
-    /// Whether an instance is desired at a place.
+    /// Returns `true` if an instance is desired at a slot.
     pub(super) fn wants(&self, place: &Place) -> bool {
         self.wanted(place.index, None).has(&place.definition_id)
     }
 
-    /// The definitions that an index is to run, as if there were nothing at one of its places.
+    /// Returns the definitions that are desired at an index, ignoring the instance of the slot `but`.
     fn wanted(&self, index: u32, but: Option<&Place>) -> Wanted<'_> {
         let Some(desired) = self.desired() else { return Wanted::default() };
         let there = self.actuals_at(index).filter(|(place, _)| Some(*place) != but);
@@ -133,7 +134,7 @@ impl<'a> Draft<'a> {
         self.twins_at(index).next().is_some()
     }
 
-    /// The places of an index that have an evacuating twin.
+    /// Returns the slots of an index that have an evacuating instance.
     pub(super) fn twins_at(&self, index: u32) -> impl Iterator<Item = &Place> {
         let known = self.process.into_iter().flat_map(move |process| process.slots_at(index));
         let known = known.filter(|slot| slot.evacuating.is_some()).map(|slot| &slot.place);
@@ -143,7 +144,7 @@ impl<'a> Draft<'a> {
         known.chain(decided.filter(|(_, twin)| twin.is_some()).map(|(place, _)| place))
     }
 
-    /// The evacuating twin of a place.
+    /// Returns the evacuating instance of a slot.
     pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
         match self.twins.get(place) {
             Some(decided) => decided.as_ref(),
@@ -151,8 +152,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether it is known that nobody wants a place: somebody said what shall run, and it is not there. Where nobody
-    /// said anything that is remembered, nothing is known.
+    /// Returns `true` if a slot is known not to be desired. Nothing is known if no decision about the number
+    /// of instances is remembered.
     pub(super) fn is_unwanted(&self, place: &Place) -> bool {
         self.process.is_some_and(|process| process.asked.is_some()) && !self.wants(place)
     }
@@ -182,7 +183,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn update(&mut self, update: &DesiredLrpUpdate) -> Result<(), Refusal> {
         let process = self.living()?;
-        // Also where it has just so many: another time it would have not.
+        // Refused even if the number happens to match: it may differ when the command is repeated.
         if update.instances.is_some() && self.desired().is_some_and(Desired::is_global) {
             let problem = "can't be set: a global process has one instance on each cell that fits".into();
             return Err(Refusal::invalid(vec![BadField { field: "instances".into(), problem }]));
@@ -202,7 +203,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Whatever of it is left is stopped, also what nobody desires any more, or ever did as far as is remembered.
+    /// Stops every remaining instance, including those that are not desired and those whose desire is not
+    /// remembered.
     pub(super) fn remove(&mut self) -> Result<(), Refusal> {
         let known = self.process.filter(|process| !process.is_gone());
         let process = known.ok_or_else(|| Refusal::not_found("the process"))?;
@@ -221,7 +223,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// A program is run in the container of an instance.
+    /// Records that a program is run in the container of an instance.
     pub(super) fn enter(
         &mut self,
         index: u32,
@@ -244,7 +246,7 @@ impl<'a> Draft<'a> {
         Err(Refusal::new(Code::InvalidStateTransition, why))
     }
 
-    /// The instance that a client means.
+    /// Returns the instance that a client refers to.
     fn instance(
         &self,
         index: u32,
@@ -257,7 +259,8 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Something more urgent gets the room of an instance: it stops, and is placed anew when it is gone.
+    /// Stops an instance so that more urgent work gets its room. The instance is placed again when it has
+    /// ended.
     pub(super) fn evict(&mut self, eviction: &Eviction) -> Result<(), Refusal> {
         let WorkKey::Lrp { key, .. } = &eviction.victim else {
             return Err(preemption::changed(&eviction.victim));
@@ -274,18 +277,19 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Diego Dev Notes, "Computing ∆s", first half: what has a record and is not desired, and was not asked to stop
-    /// yet.
+    /// Returns the slots that have a record and are not desired (Diego Dev Notes, "Computing ∆s", first
+    /// half).
     fn extra(&self) -> Vec<Place> {
         self.slots().map(|slot| &slot.place).filter(|place| !self.wants(place)).cloned().collect()
     }
 
-    /// Diego Dev Notes, "Computing ∆s", second half: what is desired and has no record is created and placed.
+    /// Creates the instances that are desired and have no record (Diego Dev Notes, "Computing ∆s", second
+    /// half).
     pub(super) fn create_missing(&mut self, trigger: Trigger) {
         self.create(self.desired_indices().into_iter(), trigger);
     }
 
-    /// Creates an instance at each of these indices that is desired and has none.
+    /// Creates the missing instances at these indices.
     fn create(&mut self, indices: impl Iterator<Item = u32>, trigger: Trigger) {
         let missing: Vec<Place> = indices.flat_map(|index| self.missing(index)).collect();
         for places in by_definition(missing) {
@@ -294,8 +298,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The places of an index that are desired and have no instance. What is there has to go first, but where a rollout
-    /// starts first.
+    /// Returns the slots of an index that are desired and have no instance. An existing instance has to end
+    /// first, unless a rollout of the index is start-first.
     fn missing(&self, index: u32) -> Vec<Place> {
         let wanted = self.wanted(index, None);
         if !wanted.beside && self.actuals_at(index).next().is_some() {
@@ -305,12 +309,12 @@ impl<'a> Draft<'a> {
         places.filter(|place| self.actual(place).is_none()).collect()
     }
 
-    /// Brings one index to what is desired there: stops what is too much, and creates what is missing.
+    /// Brings one index to its desired state: stops excess instances and creates missing ones.
     pub(super) fn settle(&mut self, index: u32, trigger: Trigger) {
         self.settle_each(&[index], trigger);
     }
 
-    /// Brings every index to what is desired there.
+    /// Brings every index to its desired state.
     pub(super) fn settle_all(&mut self, trigger: Trigger) {
         self.settle_each(&self.desired_indices(), trigger);
     }
@@ -329,7 +333,8 @@ impl<'a> Draft<'a> {
         self.create(indices.iter().copied(), trigger);
     }
 
-    /// What of a definition ends at an index from here on ends because its rollout failed there, or everywhere.
+    /// Marks a definition as given up by the rollout, at one index, or at all of them if it is `None`. Its
+    /// instances that this decision ends from now on end because the rollout failed.
     pub(super) fn give_up(&mut self, index: Option<u32>, id: DefinitionId) {
         self.given_up.push((index, id));
     }
@@ -341,7 +346,8 @@ impl<'a> Draft<'a> {
         self.given_up.iter().any(is)
     }
 
-    /// Stops what is on a cell, and removes what is not (Diego Dev Notes, "Stopping ActualLRPs").
+    /// Ends instances that are not stopping yet. Those on a cell are asked to stop, and the others are
+    /// removed (Diego Dev Notes, "Stopping ActualLRPs").
     pub(super) fn end(&mut self, places: Vec<Place>, cause: Ended) {
         let is_on_cell = |place: &Place| self.actual(place).is_some_and(|lrp| lrp.holder().is_some());
         let (stop, remove): (Vec<_>, Vec<_>) = places.into_iter().partition(is_on_cell);
@@ -356,10 +362,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// An instance is on no cell any more and shall start again: as what it was, or with the definition that is known to
-    /// work (Updatable LRPs, "`UpdateLRPDeployment`").
+    /// Restarts an instance that is no longer on a cell. It keeps its definition if that is still desired, or
+    /// is replaced by one of the definition that is known to work (Updatable LRPs, "`UpdateLRPDeployment`").
     pub(super) fn restart(&mut self, place: &Place, cause: Unclaimed, trigger: Trigger) {
-        // On a cell that takes no new work it waits.
+        // An instance of a cordoned cell waits for that cell.
         let waits = self.desired().is_some_and(|desired| desired.is_cordoned(place.index));
         if waits || self.wanted(place.index, Some(place)).has(&place.definition_id) {
             self.record(actual::Event::Unclaimed { places: place.clone().into(), cause });
@@ -394,7 +400,7 @@ impl<'a> Draft<'a> {
         self.events.push(Event::Evacuating(event));
     }
 
-    /// Takes an event into the draft, and joins it with the one before if only the index differs.
+    /// Adds an event to the draft. Merges it into the previous event if the two differ only in their indices.
     pub(super) fn record(&mut self, event: actual::Event) {
         for place in event.places().iter() {
             let before = self.actual(&place).cloned();
@@ -417,7 +423,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Counts what becomes of one instance.
+    /// Updates the counters for the change of one instance.
     fn count(&mut self, before: Option<Duty>, after: Option<&Actual>) {
         let (left, did) = (&mut self.left, &mut self.did);
         match before {
@@ -439,7 +445,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// When the wait of the first CRASHED instance is over.
+    /// Returns the earliest time at which a CRASHED instance restarts.
     fn first_restart(&self) -> Option<Timestamp> {
         let waits = self.process.into_iter().flat_map(|process| &process.waits);
         let known = waits.filter(|(_, place)| self.decided(place).is_none()).map(|(at, _)| *at).next();
@@ -448,7 +454,7 @@ impl<'a> Draft<'a> {
         known.into_iter().chain(decided).min()
     }
 
-    /// A client asked what is there to stop, in this decision.
+    /// Counts the stop requests of this decision as requested by a client.
     fn note_stopped(&mut self, trigger: Trigger) {
         let stopped = self.events.iter().map(|event| match event {
             Event::Actual(actual::Event::StopRequested { places, .. }) => places.indices.len(),
@@ -471,7 +477,8 @@ impl<'a> Draft<'a> {
         self.process.map(|process| process.evaluations.to_vec()).unwrap_or_default()
     }
 
-    /// The rollout of a global process goes from cell to cell by one evaluation after the other.
+    /// Links the evaluations of a global process's rollout: the evaluation of each cell follows that of the
+    /// previous one.
     fn chain_rolling_updates(&mut self) {
         if self.did.made != Some(Trigger::Rollout) || !self.desired().is_some_and(Desired::is_global) {
             return;
@@ -484,7 +491,8 @@ impl<'a> Draft<'a> {
         self.did.follows = self.evaluations().iter().rev().find(of_rollout).map(|one| one.id);
     }
 
-    /// A rollout may take away at once what found no place: the error that the decision brought is one of what still waits.
+    /// Drops the placement error of the decision if no instance with it waits. A rollout may remove an
+    /// instance in the same decision in which its placement failed.
     fn keep_errors_of_what_waits(&mut self) {
         if self.did.error.is_none() {
             return;
@@ -515,7 +523,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Places as events name them, in the order in which their definitions first appear.
+/// Groups slots by definition, as events name them. Groups are in the order in which their definitions first
+/// appear.
 pub(super) fn by_definition(places: Vec<Place>) -> Vec<Places> {
     let mut all: Vec<(DefinitionId, Vec<u32>)> = vec![];
     for Place { index, definition_id } in places {
@@ -531,7 +540,8 @@ pub(super) fn by_definition(places: Vec<Place>) -> Vec<Places> {
     all.into_iter().map(places).collect()
 }
 
-/// Joins two events that differ only in their indices. A place appears twice in a decision only in different events.
+/// Merges the second event into the first if they differ only in their indices, and returns `true` if it did.
+/// A slot appears twice in a decision only in different events.
 fn join(last: &mut actual::Event, next: &actual::Event) -> bool {
     use actual::Event as E;
     let merge = |places: &mut Places, more: &Places| {

@@ -1,5 +1,5 @@
-//! Which places of a process are desired: at each of its indices one, and two while a rollout has
-//! the index in replacement. Creation, scale, the delta between desired and actual, and convergence all ask here.
+//! Desired slots of a process: one at each desired index, and two while a rollout has the index in
+//! replacement. Creation, scaling, the delta between desired and actual, and convergence all use this module.
 
 use std::cmp::Reverse;
 
@@ -11,26 +11,27 @@ use crate::names::DefinitionId;
 use crate::policy::UpdateOrder;
 use crate::rollout::{Rollout, Stage};
 
-/// An index of a deployment, and what is there.
+/// Index of a deployment, with the instances that exist there.
 #[derive(Clone, Copy)]
 pub(super) struct Index<'a, There> {
     pub(super) desired: &'a Desired,
     pub(super) rollout: Option<&'a Rollout>,
     pub(super) index: u32,
-    /// The instances at the index, each with its place.
+    /// Instances at the index, each with its slot.
     pub(super) there: There,
-    /// Whether one of them evacuates.
+    /// `true` if the index has an evacuating instance.
     pub(super) evacuates: bool,
 }
 
-/// The definitions that an index is to run.
+/// Definitions that are desired at an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
-    /// What runs there, or restarts there.
+    /// Definition that runs there, or restarts there.
     pub(super) usual: Option<&'a DefinitionId>,
-    /// What a rollout brings.
+    /// Definition that a rollout brings.
     pub(super) target: Option<&'a DefinitionId>,
-    /// Whether the target starts beside what is there; else it waits until that is gone.
+    /// `true` if the target starts beside the existing instance. Otherwise it waits until that instance has
+    /// ended.
     pub(super) beside: bool,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, There> {
-    /// The definitions that the index is to run; none where no instance is desired.
+    /// Returns the desired definitions, which are none if no instance is desired at the index.
     pub(super) fn wanted(self) -> Wanted<'a> {
         if !self.desired.has(self.index) {
             return Wanted::default();
@@ -66,8 +67,8 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         }
     }
 
-    /// The definitions of an index at which a rollout starts first. Where somebody evacuates beside what runs, there are two
-    /// already: the target waits.
+    /// Returns the desired definitions of an index with a start-first rollout. If an instance evacuates
+    /// beside a running one, the index has two containers already, so the target waits.
     fn both(self, target: &'a DefinitionId) -> Wanted<'a> {
         let holds =
             |(place, lrp): (&Place, &Actual)| place.definition_id == *target && lrp.holder().is_some();
@@ -77,7 +78,8 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         Wanted { usual, target: Some(target).filter(|_| !waits), beside: true }
     }
 
-    /// The definition of what is on a cell that takes no new work: nothing takes its place.
+    /// Returns the definition that stays on a cordoned cell. `None` if the cell has no instance, which none
+    /// replaces then.
     fn left_alone(&self) -> Option<&'a DefinitionId> {
         let active = &self.desired.active_definition_id;
         let known =
@@ -90,20 +92,22 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         self.rollout.and_then(Rollout::under_way).is_some()
     }
 
-    /// Whether what runs a definition may run on: any that is known while a rollout sees to it, else the active one alone.
+    /// Returns `true` if an instance may keep running this definition. During a rollout this holds for every
+    /// known definition, otherwise only for the active one.
     fn may_stay(&self, id: &DefinitionId) -> bool {
         self.desired.active_definition_id == *id || self.rolls() && self.desired.definition(id).is_some()
     }
 
-    /// The definition that starts where nothing is: while a rollout is under way the one that is known to work (Updatable
-    /// LRPs, "`UpdateLRPDeployment`"), if one is, and else the active one.
+    /// Returns the definition that starts at an empty index. During a rollout this is the one that is known
+    /// to work (Updatable LRPs, "`UpdateLRPDeployment`"), if there is one. Otherwise it is the active one.
     fn restarts_with(&self) -> &'a DefinitionId {
         let healthy = self.desired.healthy_definition_id.as_ref();
         healthy.filter(|_| self.rolls()).unwrap_or(&self.desired.active_definition_id)
     }
 
-    /// The definition that an index runs outside a rollout: what runs or is being started stays; everything else starts
-    /// with the definition that is known to work.
+    /// Returns the definition of an index outside of a rollout, ignoring instances of the definition `but`.
+    /// An instance that runs or is being started stays. Otherwise the index starts with
+    /// [`Self::restarts_with`].
     fn kept(&self, but: Option<&DefinitionId>) -> &'a DefinitionId {
         let restarts_with = self.restarts_with();
         let kept = self.there.clone().filter(|(place, _)| Some(&place.definition_id) != but).filter_map(
@@ -116,9 +120,9 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         best.map_or(restarts_with, |(_, (.., id))| id)
     }
 
-    /// The definition that an index runs beside the target: what runs there. While the target is not known to work, what
-    /// doesn't run is started again, unless somebody evacuates the index: then the target takes its place, for there are
-    /// never three.
+    /// Returns the definition that runs beside the target of a rollout. While the target is not known to
+    /// work, an instance that does not run is started again. If the index evacuates, the target takes its
+    /// place instead, because an index never has three instances.
     fn beside(&self, target: &DefinitionId) -> Option<&'a DefinitionId> {
         let unproven = self.restarts_with() != target;
         if unproven && !self.evacuates {
@@ -132,8 +136,9 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     }
 }
 
-/// Which of two that may stay does: the greater. What would be started anyway, and else what is there longer: a container
-/// that a cell brings back takes the place of nothing that serves.
+/// Returns the sort key of an instance that may stay; the greatest stays. The definition that would be
+/// started anyway comes first, then the older instance. A container that a returning cell brings back thus
+/// never displaces one that serves.
 fn preference<'a>(
     place: &'a Place,
     lrp: &Actual,
@@ -145,8 +150,8 @@ fn preference<'a>(
 
 const RUNS: u8 = 1;
 
-/// How much there is to lose of an instance: RUNNING above CLAIMED. What is on no cell, or about to leave it, is nothing
-/// to keep.
+/// Returns the value of keeping an instance: RUNNING ranks above CLAIMED. `None` if the instance is stopping
+/// or not on a cell.
 fn rank(lrp: &Actual) -> Option<u8> {
     match lrp.state {
         State::Running { stopping: false, .. } => Some(RUNS),

@@ -1,4 +1,4 @@
-//! What reps say of their containers, and the auctioneer of what it could not place.
+//! Reports of reps about their containers, and of the auctioneer about work that it could not place.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,10 @@ impl Draft<'_> {
         self.check_judged(report)
     }
 
-    /// Who runs at an index, or evacuates it, takes the place of who evacuated it as another definition. Of its own, the rep
-    /// sees to that, unless there would be three.
+    /// Removes the evacuating instances at an index for which `goes` returns `true`.
+    ///
+    /// An instance that starts or evacuates replaces the evacuating instances of other definitions. The rep
+    /// removes the one of the instance's own slot, unless the index would have three instances.
     fn end_twins(&mut self, index: u32, goes: impl Fn(&Place) -> bool) {
         let going: Vec<Place> = self.twins_at(index).filter(|place| goes(place)).cloned().collect();
         for place in going {
@@ -56,7 +58,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What nobody wants and has no record is kept for nobody, and neither is what another definition takes the place of.
+    /// Returns an error if an evacuating instance is not allowed: the process is global, the slot is not
+    /// desired and has no record, another definition takes its place, or the index has two other instances.
     fn check_evacuated(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
         let place = &report.place;
         let global = self.desired().is_some_and(Desired::is_global);
@@ -81,7 +84,8 @@ impl Draft<'_> {
         }
     }
 
-    /// How many instances of an index stay, but for one container.
+    /// Returns the number of instances at an index that are not stopping, other than the one in container
+    /// `by`.
     fn count_but(&self, index: u32, by: &Instance) -> usize {
         let stays = |lrp: &Actual| lrp.holder() != Some(by) && !lrp.is_stopping();
         self.actuals_at(index).filter(|(_, lrp)| stays(lrp)).count()
@@ -91,7 +95,7 @@ impl Draft<'_> {
         self.actuals_at(place.index).any(|(other, _)| other != place)
     }
 
-    /// What a rep reported is recorded; what is too much at its index ends at once.
+    /// Ends excess instances at an index after a report about it was recorded.
     fn end_unwanted(&mut self, place: &Place, cell: &CellId, trigger: Trigger) {
         if self.wants_index(place.index) {
             self.settle(place.index, trigger);
@@ -106,7 +110,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What a rep asks is about the records as it knew them. What is so already needs no asking.
+    /// Returns an error if the records have changed since the rep judged them. A report that changes nothing
+    /// is always accepted.
     fn check_judged(&self, report: &Report) -> Result<(), Refusal> {
         let changed_at = self.process.map_or(Timestamp(0), |process| process.changed_at(&report.place));
         if self.events.is_empty() || changed_at <= report.judged {
@@ -117,10 +122,11 @@ impl Draft<'_> {
         Err(Refusal::new(Code::StaleRecord, why))
     }
 
-    /// Nothing of an earlier life reports into a later one; where nothing is remembered, a running container is believed.
+    /// Returns an error if the container belongs to an earlier epoch. If the process is not remembered, a
+    /// running container is accepted.
     fn check_life(&self, report: &Report) -> Result<(), Refusal> {
         match self.process {
-            // A BBS that was deposed and doesn't know it: what it has not heard of is not over.
+            // This BBS is behind the log, for example because it was deposed without noticing.
             Some(process) if process.epoch < report.epoch => Err(Refusal::behind()),
             Some(process) if process.epoch > report.epoch => {
                 let why = format!("process {} was desired anew since that container was made", process.guid);
@@ -167,7 +173,7 @@ impl Draft<'_> {
             (actual::Step::Unclaim, _) if self.wants_index(place.index) => {
                 self.restart(&place, Unclaimed::Evacuation, Trigger::Evacuation);
             }
-            // Nobody desires it: there is no definition to place it by.
+            // A process that is not desired has no definition to place the instance with.
             (actual::Step::Unclaim, _) => {
                 self.record(actual::Event::Removed { places: place.into(), cause: Ended::Evacuated });
             }
@@ -178,20 +184,21 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// What makes work anew of an instance that is gone as it was asked to.
+    /// Returns the trigger of the work that results from the end of a stopped instance.
     fn stopped_for(&self, place: &Place) -> Trigger {
         let preempted = self.actual(place).is_some_and(|lrp| lrp.stop == Some(Ended::Preempted));
         if preempted { Trigger::Preemption } else { Trigger::Stop }
     }
 
-    /// Whether the process is known and a place of it has no record and is not desired. A crash there is a report
-    /// that comes late or twice. (Where nothing of the process is known, the table writes down what the cell knows.)
+    /// Returns `true` if the process is known and the slot has no record and is not desired. A crash of such
+    /// a slot is a late or duplicate report. If the process is not known, the crash is recorded, as the table
+    /// demands.
     fn is_over(&self, place: &Place) -> bool {
         let known = self.process.is_some() || !self.events.is_empty();
         known && !self.wants(place) && self.actual(place).is_none()
     }
 
-    /// The `RepCrashDance` (Diego Dev Notes, "Crashes").
+    /// Performs the `RepCrashDance` (Diego Dev Notes, "Crashes").
     fn crash(&mut self, report: &Report, reason: &str, exit_status: Option<i32>) {
         let place = &report.place;
         let known = self.actual(place);
@@ -224,7 +231,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What the auctioneer could not place of one evaluation, as far as that is still as it was judged.
+    /// Records the placement errors of one evaluation, for instances that have not changed since they were
+    /// judged.
     pub(super) fn fail(&mut self, outcome: &Outcome) -> Result<(), Refusal> {
         let known = self.evaluations().into_iter().rev().find(|one| one.id == outcome.evaluation);
         let duty = evaluation::judged(known.as_ref(), outcome.evaluation)?;
@@ -240,7 +248,7 @@ impl Draft<'_> {
                 by_error.entry(error).or_default().push(place.clone());
             }
         }
-        // The decision names the cause of the first index.
+        // The decision takes its cause from the first index.
         let mut in_order: Vec<_> = by_error.into_iter().collect();
         in_order.sort_by_key(|(_, places)| places.iter().min().cloned());
         for (error, places) in in_order {
@@ -256,13 +264,14 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The auctioneer didn't answer a delivery of an evaluation. What is not desired any more has none.
+    /// Records that the auctioneer did not answer a delivery of an evaluation. Work that is no longer desired
+    /// has no open evaluation.
     pub(super) fn unanswered(&self, id: EvaluationId, delivery: u32) -> Result<Vec<Event>, Refusal> {
         let events = evaluation::decide_unanswered(&self.evaluations(), id, delivery, self.context.now)?;
         Ok(events.into_iter().map(Event::Evaluation).collect())
     }
 
-    /// Somebody wants an evaluation tried again now.
+    /// Retries an evaluation now, at the request of a client.
     pub(super) fn retry(&self, id: EvaluationId) -> Result<Vec<Event>, Refusal> {
         let events = evaluation::decide_retry(&self.evaluations(), id, &self.left)?;
         Ok(events.into_iter().map(Event::Evaluation).collect())

@@ -1,5 +1,5 @@
-//! What clients ask of definitions and rollouts, and what follows from a rollout whenever something happens to its process
-//! (Updatable LRPs, "`LRPDeployment`"; docs/model.md, "Rollouts").
+//! Commands of clients about definitions and rollouts, and the events that follow from a rollout when its
+//! process changes (Updatable LRPs, "`LRPDeployment`"; docs/model.md, "Rollouts").
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         self.update(update)?;
         let desired = self.deployment()?;
-        // What runs is what is asked for: there is nothing to roll out, whatever it is called.
+        // The active definition has this content already, so nothing has to be rolled out, whatever its id.
         if desired.definition(&desired.active_definition_id) == Some(definition) {
             return Ok(());
         }
@@ -61,7 +61,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Every instance is replaced by one that runs the same, under a new id: another definition is another id.
+    /// Replaces every instance by one with the same content under a new id. A rollout needs an id that
+    /// differs from the active one.
     pub(super) fn restart_all(&mut self, purpose: Purpose) -> Result<(), Refusal> {
         let desired = self.deployment()?;
         let active = &desired.active_definition_id;
@@ -124,7 +125,7 @@ impl Draft<'_> {
     }
 
     fn add_definition(&mut self, id: &DefinitionId, definition: &Arc<Definition>) -> Result<(), Refusal> {
-        // A rollback adds the definition that its rollout keeps again: there must be room for it.
+        // A rollback adds the definition that its rollout keeps, so reserve room for it.
         let kept = self.rollout().is_some_and(|rollout| rollout.rollback_definition.is_some());
         let count = self.desired().map_or(0, |desired| desired.definitions.len()) + usize::from(kept);
         if count >= limits::DEFINITIONS {
@@ -140,8 +141,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Begins a rollout. What was under way is superseded: of its target stops what doesn't run yet (Updatable LRPs, "New
-    /// LRP definition during existing rolling deploy").
+    /// Starts a rollout, which supersedes the current one. Instances of the former target that do not run yet
+    /// are stopped (Updatable LRPs, "New LRP definition during existing rolling deploy").
     fn roll_out(&mut self, kind: Kind, target: &DefinitionId, reason: String) {
         let Some(desired) = self.desired() else { return };
         let policy = desired.policies.of(kind).clone();
@@ -157,7 +158,7 @@ impl Draft<'_> {
         self.settle_all(Trigger::Rollout);
     }
 
-    /// A new instance failed before it proved itself.
+    /// Records that a new instance failed before it survived its monitor.
     pub(super) fn roll_failed(&mut self, place: &Place, reason: &str) {
         let Some(rollout) = self.rollout() else { return };
         if !rollout.starts(place) {
@@ -185,8 +186,8 @@ impl Draft<'_> {
         }
     }
 
-    /// What follows from what was decided so far, until nothing does. Each event moves an index or the rollout on, so there
-    /// is an end.
+    /// Adds the events that follow from the decision so far, until none follows. Each event advances an index
+    /// or the rollout, so the loop ends.
     pub(super) fn roll(&mut self) {
         self.settle_decided();
         self.prove();
@@ -195,7 +196,8 @@ impl Draft<'_> {
         }
     }
 
-    /// While a rollout is under way, what happens to one instance of an index may change what is desired of the other.
+    /// Brings the changed indices to their desired state during a rollout. A change of one instance of an
+    /// index may affect the other one.
     fn settle_decided(&mut self) {
         if self.rollout().and_then(Rollout::under_way).is_some() {
             let decided: Vec<u32> = self.decided_indices().collect();
@@ -208,8 +210,8 @@ impl Draft<'_> {
         next(rollout, desired, self.context.now, |index| Seen::of(&rollout.target, self.actuals_at(index)))
     }
 
-    /// The active definition is known to work once an instance of it survived its monitor (Updatable LRPs,
-    /// "`CreateLRPDeployment`").
+    /// Marks the active definition as healthy once an instance of it has survived its monitor (Updatable
+    /// LRPs, "`CreateLRPDeployment`").
     fn prove(&mut self) {
         let Some(desired) = self.desired() else { return };
         let active = desired.active_definition_id.clone();
@@ -219,7 +221,7 @@ impl Draft<'_> {
         let monitor = self.monitor_of(desired);
         let now = self.context.now;
         let survived = |lrp: &Actual| lrp.runs_on() && lrp.since + monitor <= now;
-        // Only what was decided can be news, but where the definition or the time is.
+        // Check only the changed indices, unless the definition is new or nothing but time has passed.
         let mut indices: BTreeSet<u32> = self.decided_indices().collect();
         let before = self.process.and_then(|process| process.desired.as_ref());
         let is_new = before.is_none_or(|before| before.active_definition_id != active);
@@ -243,7 +245,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes a rollout's event into the draft, and brings the indices that it moves to what is then desired there.
+    /// Adds an event of the rollout to the draft, and brings the affected indices to their desired state.
     pub(super) fn record_rollout(&mut self, event: rollout::Event) {
         if let (rollout::Event::TookOver { .. }, Some(rollout)) = (&event, self.rollout()) {
             let target = rollout.target.clone();
@@ -271,7 +273,7 @@ impl Draft<'_> {
     }
 
     /// Drops each definition that is neither active nor healthy and that no instance runs (Updatable LRPs,
-    /// "`UpdateLRPDeployment`"). A rollout under way keeps the one that its rollback needs.
+    /// "`UpdateLRPDeployment`"). The current rollout keeps the one that its rollback needs.
     pub(super) fn prune(&mut self) {
         let Some(desired) = self.desired() else { return };
         let runs = |id: &DefinitionId| self.slots().any(|slot| slot.place.definition_id == *id);
@@ -288,7 +290,7 @@ impl Draft<'_> {
     }
 }
 
-/// The name that a definition was desired by, whose id may be one that [`Draft::restart_all`] made.
+/// Returns the original id of a definition, without a suffix that [`Draft::restart_all`] added.
 fn before_replaced(id: &str) -> &str {
     let made = |purpose: Purpose| {
         let (base, number) = id.rsplit_once(&format!("-{}-", purpose.word()))?;
@@ -297,10 +299,10 @@ fn before_replaced(id: &str) -> &str {
     made(Purpose::Restart).or_else(|| made(Purpose::Rebalance)).unwrap_or(id)
 }
 
-/// Room for what [`Draft::restart_all`] adds to an id.
+/// Maximum length of the suffix that [`Draft::restart_all`] adds to an id.
 const RESTART_BYTES: usize = 32;
 
-/// What follows from a rollout at a moment.
+/// Returns the next event that follows from a rollout at this time, or `None` if none does.
 pub(super) fn next<'a>(
     rollout: &Rollout,
     desired: &Desired,
@@ -320,7 +322,8 @@ pub(super) fn next<'a>(
     rollout::next(rollout, context, &see, running)
 }
 
-/// Refuses for a global process what is about several of its instances: whoever desires it can't say that either.
+/// Returns an error if a definition of a global process has rules about several instances. Such rules are
+/// also refused when the process is desired.
 fn check_global(desired: &Desired, definition: &Definition) -> Result<(), Refusal> {
     let rules = definition.constraint.rules.as_ref().filter(|_| desired.is_global());
     let bad: Vec<BadField> = rules.map_or(vec![], |rules| rules.about_several().collect());

@@ -1,4 +1,4 @@
-//! The records of a process's places, in parts that copies of it share.
+//! Slots of a process, stored in parts that copies share.
 
 use std::sync::Arc;
 
@@ -9,35 +9,35 @@ use smallvec::SmallVec;
 use super::Slot;
 use crate::key::Place;
 
-/// Most slots of a part.
+/// Maximum number of slots in a part.
 const PART: usize = 32;
 
-/// The records of a process's places, in the order of the places: most processes have one.
+/// Slots of a process with their records, in order. Most processes have a single slot.
 ///
-/// A copy shares every part that neither changes. So who decides about one place of ten thousand copies no more than the records
-/// of 32.
+/// Copies share every part that neither of them changes. A decision about one of ten thousand slots therefore
+/// copies at most 32 of them.
 #[derive(Clone, Debug)]
 pub struct Slots(Parts);
 
 #[derive(Clone, Debug)]
 enum Parts {
-    /// At most [`PART`].
+    /// At most [`PART`] slots.
     Few(SmallVec<[Slot; 1]>),
-    /// At least one part, and none is empty.
+    /// One part or more, none of them empty.
     Many(Vec<Arc<Vec<Slot>>>),
 }
 
-/// Where a slot stands: in which part, and where in that.
+/// Location of a slot: the number of the part, and the index within the part.
 type At = (usize, usize);
 
 impl Slots {
-    /// No slots.
+    /// Creates an empty collection.
     #[must_use]
     pub fn new() -> Self {
         Self(Parts::Few(SmallVec::new()))
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -46,7 +46,7 @@ impl Slots {
         }
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the collection is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {
@@ -55,33 +55,33 @@ impl Slots {
         }
     }
 
-    /// All of them, in order.
+    /// Returns an iterator over all slots, in order.
     #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
         self.from((0, 0))
     }
 
-    /// The slots of every place at an index.
+    /// Returns the slots at an instance index.
     pub fn at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
         let first = self.first_from(|place| place.index >= index);
         self.from(first).take_while(move |slot| slot.place.index == index)
     }
 
-    /// The slot of a place.
+    /// Returns the records of a slot.
     #[must_use]
     pub fn get(&self, place: &Place) -> Option<&Slot> {
         let (part, at) = self.find(place).ok()?;
         self.part(part).get(at)
     }
 
-    /// The slot of a place, to be changed.
+    /// Returns the records of a slot for modification.
     pub fn get_mut(&mut self, place: &Place) -> Option<&mut Slot> {
         let at = self.find(place).ok()?;
         Some(self.slot_mut(at))
     }
 
-    /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it. Answers whether
-    /// it is there afterwards.
+    /// Changes the records of a slot. Creates the slot with `make` if it is missing, and removes it if it has
+    /// no record afterwards. Returns `true` if the slot exists afterwards.
     pub(super) fn change(
         &mut self,
         place: &Place,
@@ -98,7 +98,7 @@ impl Slots {
         stays
     }
 
-    /// Makes room for so many more at once, and no more than that.
+    /// Reserves room for exactly this number of additional slots, as far as they fit into the first part.
     pub(super) fn reserve(&mut self, more: usize) {
         match &mut self.0 {
             Parts::Few(slots) => slots.reserve_exact(more.min(PART - slots.len())),
@@ -125,7 +125,8 @@ impl Slots {
         self.part(part)[at..].iter().chain(rest)
     }
 
-    /// Where the first slot stands of which this is true; it is of all that follow.
+    /// Returns the location of the first slot for which `is_after` is true. It has to be true for all later
+    /// slots as well.
     fn first_from(&self, is_after: impl Fn(&Place) -> bool) -> At {
         let part = match &self.0 {
             Parts::Few(_) => 0,
@@ -138,7 +139,7 @@ impl Slots {
         (part, self.part(part).partition_point(|slot| !is_after(&slot.place)))
     }
 
-    /// Where the slot of a place stands; or, if it isn't there, would.
+    /// Returns the location of a slot, or as an error the location at which to insert it.
     fn find(&self, place: &Place) -> Result<At, At> {
         let (part, at) = self.first_from(|other| other >= place);
         let is_there = self.part(part).get(at).is_some_and(|slot| slot.place == *place);
@@ -152,7 +153,7 @@ impl Slots {
         }
     }
 
-    /// Puts a slot where it belongs; says where it stands now.
+    /// Inserts a slot and returns its location.
     fn insert(&mut self, (part, at): At, slot: Slot) -> At {
         match &mut self.0 {
             Parts::Few(slots) if slots.len() < PART => {
@@ -167,7 +168,7 @@ impl Slots {
                 Arc::make_mut(&mut parts[part]).insert(at, slot);
                 (part, at)
             }
-            // What comes in order fills the parts.
+            // Slots that are inserted in order fill the parts completely.
             Parts::Many(parts) if at == PART => {
                 parts.insert(part + 1, Arc::new(vec![slot]));
                 (part + 1, 0)
@@ -244,7 +245,7 @@ mod tests {
         Place::new(index, DefinitionId::new(if is_next { "next" } else { "first" }).unwrap())
     }
 
-    /// What is there at a place, by a number; none: nothing.
+    /// Returns a slot whose crash count is the number, or without an instance if it is `None`.
     fn slot(place: &Place, is: Option<u32>) -> Slot {
         let actual = is.map(|crash_count| Actual {
             state: State::Unclaimed { placement_error: None },
@@ -259,7 +260,7 @@ mod tests {
         Slot { place: place.clone(), actual, evacuating: None, changed_at: Timestamp(0), version: 0, cause }
     }
 
-    /// Slots that are made in order, and what changes at them and between them.
+    /// Generates insertions in order, followed by random changes.
     fn changes() -> impl Strategy<Value = Vec<(Place, Option<u32>)>> {
         let any_place = (0..150_u32, any::<bool>()).prop_map(|(index, is_next)| place(index, is_next));
         let some = vec((any_place, proptest::option::weighted(0.6, any::<u32>())), 0..300);
@@ -274,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Each part holds something and not too much, and all are in order.
+    /// Returns `true` if no part is empty or too large, and if all slots are in order.
     fn is_well_formed(slots: &Slots) -> bool {
         let all = || (0..slots.parts()).map(|part| slots.part(part).len());
         let is_filled = slots.parts() == 1 || all().all(|count| count > 0);

@@ -1,17 +1,17 @@
-//! Versions as hosts and programs have them, and ranges of them.
+//! Versions of hosts and programs, and ranges of versions.
 //!
-//! Semantic versions take `5.15.0-91-generic` for something before 5.15.0, and no range that doesn't name it has it. Who asks
-//! for `>= 5.15` means such kernels, too: here what stands behind the numbers doesn't count.
+//! In semantic versioning `5.15.0-91-generic` precedes 5.15.0, and no range includes it without naming it. A
+//! user who writes `>= 5.15` means such kernels as well, so text after the numbers is ignored here.
 
 use std::cmp::Ordering;
 
-/// A version: its numbers. What is missing at the end is 0.
+/// Version as a list of numbers. Missing numbers at the end count as 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(Vec<u64>);
 
 impl Version {
-    /// Reads one: numbers with dots between them, perhaps behind a `v`. What follows is left out, if it begins with what is no
-    /// digit and no dot.
+    /// Parses a version: numbers separated by dots, with an optional `v` before them. Everything from the
+    /// first other character on is ignored. Returns `None` if the text is not a version.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -25,7 +25,7 @@ impl Version {
         Some(Self(numbers))
     }
 
-    /// How many numbers were written.
+    /// Returns the number of components that were written.
     fn written(text: &str) -> usize {
         let numbers = |c: char| c.is_ascii_digit() || c == '.';
         text.trim()
@@ -56,7 +56,7 @@ impl Ord for Version {
     }
 }
 
-/// Versions between bounds: `>= 1.2, < 2`, all of which must hold.
+/// Range of versions such as `>= 1.2, < 2`. A version has to satisfy every bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range(Vec<Bound>);
 
@@ -64,7 +64,8 @@ pub struct Range(Vec<Bound>);
 struct Bound {
     comparison: Comparison,
     version: Version,
-    /// How many numbers of it were written: `~> 1.2` allows all of 1, `~> 1.2.0` all of 1.2.
+    /// Number of components that were written: `~> 1.2` allows 1.2 and later 1.x, `~> 1.2.0` allows every
+    /// 1.2.x.
     written: usize,
 }
 
@@ -79,12 +80,12 @@ enum Comparison {
     About,
 }
 
-/// Text that is no range of versions.
+/// Error for text that is not a range of versions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a range of versions: write one like >= 1.2, < 2 with = != < <= > >= ~>")]
 pub struct BadRange(String);
 
-/// The longer ones first: `<` begins `<=`.
+/// Comparison operators. Longer ones come first, because `<` is a prefix of `<=`.
 const COMPARISONS: [(&str, Comparison); 7] = [
     ("~>", Comparison::About),
     (">=", Comparison::AtLeast),
@@ -96,7 +97,7 @@ const COMPARISONS: [(&str, Comparison); 7] = [
 ];
 
 impl Range {
-    /// Reads one. A version alone is that version.
+    /// Parses a range. A version without an operator allows that version only.
     ///
     /// # Errors
     /// `BadRange` with the text.
@@ -105,7 +106,7 @@ impl Range {
         bounds.map(Self).ok_or_else(|| BadRange(text.chars().take(40).collect()))
     }
 
-    /// Whether a version is in it.
+    /// Returns `true` if the range includes a version.
     #[must_use]
     pub fn has(&self, version: &Version) -> bool {
         self.0.iter().all(|bound| bound.has(version))
@@ -117,7 +118,7 @@ fn bound(text: &str) -> Option<Bound> {
     let signed = |(sign, comparison): &(&str, Comparison)| Some((text.strip_prefix(sign)?, *comparison));
     let (rest, comparison) = COMPARISONS.iter().find_map(signed).unwrap_or((text, Comparison::Equal));
     let rest = rest.trim();
-    // A bound is exact: nothing may stand behind its numbers.
+    // A bound is exact, so text after its numbers is not allowed.
     let plain = rest.trim_start_matches('v').bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let version = Version::read(rest).filter(|_| plain)?;
     Some(Bound { comparison, version, written: Version::written(rest) })

@@ -1,10 +1,10 @@
-//! What a decision about a task means for its evaluations: it is one piece of work.
+//! Effects of a decision about a task on its evaluations. A task is one piece of work.
 
 use super::{CANCELLED, Command, Event, Outcome, State, Task};
 use crate::definition::Placement;
 use crate::evaluation::{self, Did, Left, Trigger};
 
-/// The work that a task is.
+/// Returns the work that remains for a task.
 pub(super) fn left(task: Option<&Task>) -> Left {
     match task.and_then(|task| task.state.as_ref()) {
         Some(State::Pending { placement_error: None }) => Left { unanswered: 1, ..Left::default() },
@@ -13,7 +13,7 @@ pub(super) fn left(task: Option<&Task>) -> Left {
     }
 }
 
-/// What the events of a decision mean for the evaluations.
+/// Returns the events of evaluations that follow from the events of a decision.
 pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -> Vec<evaluation::Event> {
     let before = left(task);
     let (mut after, mut did) = (before, Did::default());
@@ -53,7 +53,7 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
     evaluation::decide(&known, &after, &did)
 }
 
-/// Why a task that runs was asked to stop, if it was.
+/// Returns the trigger for stopping a running task, or `None` if it was not asked to stop.
 fn stopped_for(command: &Command, outcome: &Outcome) -> Option<Trigger> {
     let cancelled = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
     match command {
@@ -72,7 +72,8 @@ fn stopped_for(command: &Command, outcome: &Outcome) -> Option<Trigger> {
     }
 }
 
-/// It ended without having run: it may not wait for room, its time was over, or somebody cancelled it.
+/// Records that a task ended without having run: it may not wait for room, its time was over, or a client
+/// cancelled it.
 fn gave_up(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut Did) {
     let Outcome::Failed { reason } = outcome else { return };
     let waits = task.is_some_and(|task| task.definition.placement != Placement::Fail);
@@ -113,7 +114,7 @@ const fn uses_up(command: &Command) -> bool {
     }
 }
 
-/// What made the work that a task is when it is desired.
+/// Returns the trigger of the work that a new task makes.
 const fn made_by(command: &Command) -> Trigger {
     match command {
         Command::Launch(_) => Trigger::Periodic,
