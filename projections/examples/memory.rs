@@ -1,13 +1,13 @@
-//! Measures a World of many running LRPs: each a process of its own with one instance, desired, claimed and started
-//! through the real machines, its entries read from the JSON that the journal keeps.
+//! Measures a World of many running LRPs. Each is a process with one instance, desired, claimed and started
+//! through the real machines. Its entries are decoded from JSON as in the journal.
 //!
-//! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: a million LRPs, and as many
-//! different definitions among them, unless told otherwise. A snapshot is read back by a second program, so that what
-//! it takes can be seen. The same is done with fewer LRPs while pictures of the World are held. Last, one process with
-//! as many instances as a process may have takes the same steps, one instance after the other.
+//! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: default: a million LRPs,
+//! and as many different definitions. A second process reads a snapshot back, so that its memory can be
+//! measured. The measurement is repeated with fewer LRPs while World snapshots are held. Finally, one process
+//! with the maximum number of instances takes the same steps, one instance after the other.
 //!
-//! `cargo run --release -p projections --example memory -- wide [processes] [instances]`: only processes of many
-//! instances each, a thousand of a thousand unless told otherwise.
+//! `cargo run --release -p projections --example memory -- wide [processes] [instances]`: only processes with
+//! many instances; default: a thousand processes with a thousand instances each.
 #![expect(clippy::print_stdout, reason = "it prints what it measured")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,11 +34,11 @@ use schemas::{
 const CELLS: u64 = 2_000;
 /// Decisions in one entry, as a busy shard groups them.
 const BATCH: usize = 250;
-/// LRPs in the World that is folded while pictures are held.
+/// LRPs in the World that is folded while World snapshots are held.
 const PICTURED: u64 = 100_000;
 const MIB: f64 = 1_048_576.0;
 
-/// Which step of its life each LRP takes.
+/// Step in the life of an LRP.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Desire,
@@ -46,7 +46,7 @@ enum Step {
     Start,
 }
 
-/// What it takes to count what nobody counts as it changes, for whoever watches.
+/// Measures the computation of the figures that folding does not maintain.
 fn figures(world: &World) {
     let observed = Observed {
         bbs: ServiceId::new("b1").expect("a name"),
@@ -77,10 +77,9 @@ struct Journal {
     folding: Duration,
     reading: Duration,
     picturing: Duration,
-    /// Pictures that are held, one of each of the last entries.
+    /// Held World snapshots, one for each of the last entries.
     pictures: VecDeque<Picture>,
     held: usize,
-    /// Decisions in one entry.
     batch: usize,
 }
 
@@ -123,8 +122,8 @@ fn main() {
     one_process();
 }
 
-/// The same steps while pictures of the World are held, a new one for each entry, as a BBS that is asked all the time
-/// holds them.
+/// Repeats the steps while World snapshots are held, a new one for each entry, like a BBS under a constant
+/// load of queries.
 fn pictured(lrps: u64) {
     for (held, decisions) in [(0, BATCH), (limits::PICTURES_HELD, BATCH), (0, 1), (limits::PICTURES_HELD, 1)]
     {
@@ -142,7 +141,7 @@ fn pictured(lrps: u64) {
     }
 }
 
-/// Writes a snapshot, and has another program read it.
+/// Writes a snapshot and starts a second process that reads it.
 fn snapshot(world: &World, lrps: u64) {
     let started = Instant::now();
     let bytes = world.snapshot();
@@ -159,7 +158,7 @@ fn snapshot(world: &World, lrps: u64) {
     assert!(ended.success());
 }
 
-/// Reads a snapshot, as a start does.
+/// Reads a snapshot, as a starting service does.
 fn restore(path: &str, lrps: u64) {
     let empty = rss();
     let bytes = std::fs::read(path).expect("the snapshot is there");
@@ -269,7 +268,7 @@ impl Journal {
         Decision { version, actor, ..decision }
     }
 
-    /// The cluster and its cells.
+    /// Founds the cluster and adds its cells.
     fn found(&mut self) {
         let id = ClusterId(self.ids.next(self.now));
         let founded =
@@ -292,7 +291,7 @@ impl Journal {
         }
     }
 
-    /// Takes every LRP one step on, shard by shard in batches.
+    /// Takes every LRP through one step, in batches for each shard.
     fn take(&mut self, step: Step, lrps: u64, definitions: u64) {
         let mut batches: BTreeMap<Subject, Vec<Decision>> = BTreeMap::new();
         for number in 0..lrps {
@@ -325,7 +324,7 @@ impl Journal {
         }
     }
 
-    /// Has the machine of the process judge a command.
+    /// Judges a command with the process state machine.
     fn judge(&mut self, guid: &ProcessGuid, command: &Command) -> Decision {
         let known = self.world.process(guid);
         let present = |cell: &CellId| self.world.is_present(cell);
@@ -343,7 +342,7 @@ impl Journal {
         self.decision(aggregate, version, events)
     }
 
-    /// What the rep of the instance on cell `number` says.
+    /// Returns the report of the rep on cell `number`.
     fn command(&mut self, step: Step, guid: &ProcessGuid, index: u32, number: u64) -> Command {
         let ports = vec![PortMapping { container_port: 8080, host_port: 61_000 }];
         let address = format!("10.{}.{}.17", number % CELLS / 256, number % 256);
@@ -376,7 +375,7 @@ fn cell_id(number: u64) -> CellId {
     CellId::new(&format!("cell-{number:05}")).expect("legal")
 }
 
-/// As long as a UUID, and in no order.
+/// Returns a guid with the length of a UUID. The guids of consecutive numbers are in no order.
 fn guid(number: u64) -> ProcessGuid {
     let mut ids = Ids::new(number);
     ProcessGuid::new(&ids.next(Timestamp(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).to_string())
@@ -410,7 +409,7 @@ fn report_memory(what: &str, empty: f64, lrps: u64) {
     println!("{what}: {:.0} MiB resident, {:.0} bytes an LRP", used / MIB, used / as_f64(lrps));
 }
 
-/// What this program holds in memory, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn rss() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");

@@ -1,8 +1,10 @@
-//! The cluster's own subject, read as a whole before anything else of the journal: which positions operators set aside.
+//! The cluster's own subject, read completely before the rest of the journal. It contains the positions that
+//! operators quarantined.
 //!
-//! What is set aside at a position is recorded behind it, so whoever reads the journal from its beginning must know of
-//! the record before it meets the position. The cluster's subject is small (elections, format levels and these
-//! records), and reading it first makes all Worlds equal, whenever their readers started.
+//! A quarantine is recorded after the position that it concerns. A program that reads the journal from its
+//! beginning must know the record before it reaches the position. The cluster's subject is small: elections,
+//! format levels and these records. Reading it first makes all Worlds equal, independent of the time at which
+//! their readers started.
 
 use std::collections::BTreeMap;
 
@@ -14,46 +16,47 @@ use schemas::{Code, Decision, Entry, Position, Refusal, Timestamp};
 
 use crate::reader::{cluster_events, founds};
 
-/// The positions that operators set aside, and why.
+/// Positions that operators quarantined, with their reasons.
 pub type Positions = BTreeMap<Position, String>;
 
-/// The cluster's subject, as far as it was read.
+/// State of the cluster's subject, as far as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterLog {
-    /// What it says of the cluster; none: it isn't founded yet.
+    /// State of the cluster. `None` before it is founded.
     cluster: Option<Cluster>,
-    /// Where its last message stands, be it an entry or not.
+    /// Position of the last message, valid or not.
     last: Position,
-    /// The version and the time of its last decision.
+    /// Version and time of the last decision.
     version: u64,
     at: Timestamp,
     positions: Positions,
-    /// Where each of them is recorded.
+    /// Position at which each quarantine is recorded.
     recorded: BTreeMap<Position, Position>,
 }
 
-/// What an operator wants set aside.
+/// Order of an operator to quarantine a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAsideOrder {
-    /// The position.
+    /// Position to quarantine.
     pub position: Position,
-    /// Who wants it.
     pub actor: Actor,
-    /// Why, in the operator's words.
+    /// Reason in the operator's words.
     pub reason: String,
 }
 
-/// What came of such a order.
+/// Result of an order to quarantine a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// It is recorded already, here and in this version.
+    /// The quarantine is already recorded: position of the record, and version of the cluster's last
+    /// decision.
     Recorded(Position, u64),
-    /// This is to be appended to the cluster's subject behind its last message, at this position.
+    /// The entry to append to the cluster's subject, and the expected position of the last message there.
     Append(Position, Entry),
 }
 
 impl ClusterLog {
-    /// Takes the next message of the cluster's subject. What is not an entry, or is one of a later program, is passed over.
+    /// Reads the next message of the cluster's subject. Skips messages that are not valid entries, and
+    /// entries of a newer program.
     pub fn read(&mut self, position: Position, bytes: &[u8]) {
         self.last = self.last.max(position);
         if self.positions.contains_key(&position) {
@@ -80,35 +83,36 @@ impl ClusterLog {
         }
     }
 
-    /// The cluster's id; `None` before it is founded.
+    /// Returns the cluster's id, or `None` before it is founded.
     #[must_use]
     pub fn cluster_id(&self) -> Option<ClusterId> {
         Some(self.cluster.as_ref()?.id)
     }
 
-    /// Who was elected last in a role.
+    /// Returns the last elected leader of a role.
     #[must_use]
     pub fn leader(&self, role: Role) -> Option<&Leader> {
         self.cluster.as_ref()?.leader(role)
     }
 
-    /// Where its last message stands.
+    /// Returns the position of the last message on the subject.
     #[must_use]
     pub const fn last(&self) -> Position {
         self.last
     }
 
-    /// The positions that operators set aside.
+    /// Returns the positions that operators quarantined.
     #[must_use]
     pub const fn positions(&self) -> &Positions {
         &self.positions
     }
 
-    /// Judges whether a position is set aside: nothing that this program can read ever is, nor what everybody passes over
-    /// anyway. `stands` is what stands there; none: nothing does.
+    /// Judges an order to quarantine a position. Positions that this program can read are never quarantined,
+    /// nor positions that every program skips anyway. `stands` is the content of the position, or `None` if
+    /// it has no message.
     ///
     /// # Errors
-    /// Why it isn't, for the operator.
+    /// Returns the reason why the position cannot be quarantined, for the operator.
     pub fn judge(
         &self,
         ids: &mut Ids,
@@ -150,7 +154,7 @@ impl ClusterLog {
         Ok(Judged::Append(self.last, self.entry(ids, now, event, actor, Some(reason))))
     }
 
-    /// Returns the entry that founds a cluster with so many shards: the first one of a log.
+    /// Returns the entry that founds a cluster with this number of shards, the first entry of a log.
     ///
     /// # Errors
     /// `ResourceExists` if the cluster is founded already.
@@ -236,7 +240,7 @@ mod tests {
         };
         let (event, id) = elected(Role::Bbs, "c", 2);
         log.read(Position(8), &entry(6, 3, event).encode());
-        // An old one, appended again, is none.
+        // An old entry that is appended again has no effect.
         log.read(Position(9), &entry(5, 2, elected(Role::Bbs, "b", 1).0).encode());
         assert_eq!(log.leader(Role::Bbs), Some(&Leader { id, term: 2, since: Timestamp(6) }));
         assert_eq!(log.leader(Role::Auctioneer), None);
@@ -279,12 +283,12 @@ mod tests {
         assert_eq!(*log.positions(), Positions::from([(Position(4), "a trial".to_owned())]));
         let again = log.judge(&mut ids, Timestamp(9), order(4, "again"), later());
         assert_eq!(again, Ok(Judged::Recorded(Position(9), 3)));
-        // An old one, appended again, is none.
+        // An old entry that is appended again has no effect.
         let known = log.clone();
         log.read(Position(10), &founded().encode());
         assert_eq!(log.positions(), known.positions());
         assert_eq!((log.version, log.last), (3, Position(10)));
-        // As old as the last one is old, too.
+        // An entry with the time of the last one counts as old.
         let aside = |position| cluster::Event::PositionSetAside { position, reason: "why".into() };
         log.read(Position(11), &self::entry(6, 4, aside(Position(7))).encode());
         assert_eq!((log.positions(), log.version), (known.positions(), 3));

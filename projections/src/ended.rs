@@ -1,8 +1,8 @@
-//! What ended, as queries show it: the newest of each index and of each domain, in the order of the log (SwarmKit
-//! orchestrators, "Task reaper"; docs/model.md, "What ended").
+//! History of ended work for queries: the newest containers of each index and the newest tasks of each
+//! domain, in log order (SwarmKit orchestrators, "Task reaper"; docs/model.md, "What ended").
 //!
-//! It is a part of the World that only queries read: whatever is kept of it, every decision is the same. What is kept is
-//! bounded four times: for each index, for each process, for each domain, and in all. What goes is always what ended first.
+//! Only queries read this part of the World, so its size affects no decision. It is bounded for each index,
+//! for each process, for each domain, and in all. The oldest end is always evicted first.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::world::{Tell, Told};
 
-/// Where something ended in the log: at a position, and there as the how manieth, from 0.
+/// Log order of an end: its position, and its number among the ends at that position, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct When {
-    /// The position of the entry that says so.
+    /// Position of the entry that recorded the end.
     pub(crate) position: Position,
-    /// Which of those that ended there.
+    /// Number of the end within the entry.
     pub(crate) nth: u32,
 }
 
-/// Names a container that ended.
+/// Key of an ended container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct OfIndex {
     pub(crate) process: ProcessGuid,
@@ -39,7 +39,7 @@ pub(crate) struct OfIndex {
     pub(crate) when: When,
 }
 
-/// Names a task that ended.
+/// Key of an ended task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct OfDomain {
     pub(crate) domain: Domain,
@@ -49,25 +49,25 @@ pub(crate) struct OfDomain {
 const FIRST: When = When { position: Position(0), nth: 0 };
 const LAST: When = When { position: Position(u64::MAX), nth: u32::MAX };
 
-/// What ended and is remembered.
+/// Ended containers and tasks that are kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct History {
     instances: OrdMap<OfIndex, Arc<EndedInstance>>,
     tasks: OrdMap<OfDomain, Arc<EndedTask>>,
-    /// What processes say of it themselves.
+    /// History limits that processes set themselves.
     limits: OrdMap<ProcessGuid, u32>,
-    /// The index of each container, in the order in which they ended.
+    /// Process and index of each container, in the order of their ends.
     order: BTreeMap<When, (ProcessGuid, u32)>,
-    /// How many there are of each process.
+    /// Number of containers of each process.
     counts: BTreeMap<ProcessGuid, usize>,
-    /// The domain of each task, in the order in which they ended.
+    /// Domain of each task, in the order of their ends.
     task_order: BTreeMap<When, Domain>,
-    /// How many there are of each domain.
+    /// Number of tasks of each domain.
     task_counts: BTreeMap<Domain, usize>,
 }
 
 impl History {
-    /// What a picture shows.
+    /// Returns the history that a World snapshot needs.
     pub(crate) fn pictured(&self) -> Self {
         Self {
             instances: self.instances.clone(),
@@ -77,12 +77,12 @@ impl History {
         }
     }
 
-    /// What a process says of its history itself; none: it leaves that to the cluster.
+    /// Returns the history limit that a process set, or `None` if it uses the cluster's.
     pub(crate) fn limit_of(&self, process: &ProcessGuid) -> Option<u32> {
         self.limits.get(process).copied()
     }
 
-    /// The containers that ended at an index, the newest last.
+    /// Returns the ended containers of an index, newest last.
     pub(crate) fn of_index(
         &self,
         process: &ProcessGuid,
@@ -92,7 +92,8 @@ impl History {
         self.instances.range(key(FIRST)..=key(LAST)).map(|(key, ended)| (key, &**ended))
     }
 
-    /// The containers that ended, by process and index, each index's in the order in which they ended; from an index on.
+    /// Returns ended containers by process and index, starting at an index. The containers of an index are in
+    /// the order of their ends.
     pub(crate) fn instances_from(
         &self,
         first: Option<(&ProcessGuid, u32)>,
@@ -102,14 +103,15 @@ impl History {
         range.map(|(key, ended)| (key, &**ended))
     }
 
-    /// The tasks that ended, by domain, each domain's in the order in which they ended; from a domain on.
+    /// Returns ended tasks by domain, starting at a domain. The tasks of a domain are in the order of their
+    /// ends.
     pub(crate) fn tasks_from(&self, first: Option<&Domain>) -> impl Iterator<Item = (&OfDomain, &EndedTask)> {
         let first = first.map(|domain| OfDomain { domain: domain.clone(), when: FIRST });
         let range = self.tasks.range((first.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
         range.map(|(key, ended)| (key, &**ended))
     }
 
-    /// Takes in what a decision did to a process, which is as it is after it.
+    /// Folds the events of a decision about a process, given in its state after the decision.
     pub(crate) fn fold(
         &mut self,
         process: &Process,
@@ -153,7 +155,8 @@ impl History {
         }
     }
 
-    /// A process said how much of its history is kept, or that the cluster shall say so: what is too much goes at once.
+    /// Applies the history limit of a process that was set or left to the cluster. Containers beyond it are
+    /// evicted at once.
     fn limit(&mut self, process: &Process) {
         let Some(desired) = &process.desired else { return };
         let before = self.kept_of(&process.guid);
@@ -168,9 +171,9 @@ impl History {
         }
     }
 
-    /// A container that ended once more has not: a cell that was lost came back with it.
+    /// Removes the earlier end of a container that is alive or ends again: its lost cell came back.
     fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid) {
-        // Of most processes nothing has ended.
+        // Most processes have no ended container.
         if !self.counts.contains_key(process) {
             return;
         }
@@ -180,7 +183,7 @@ impl History {
         found.iter().for_each(|key| self.remove(key));
     }
 
-    /// A container ended.
+    /// Records the end of a container.
     fn instance_ended(
         &mut self,
         process: &ProcessGuid,
@@ -211,7 +214,7 @@ impl History {
         }
     }
 
-    /// A task ended.
+    /// Records the end of a task.
     pub(crate) fn task_ended(&mut self, position: Position, ended: EndedTask) {
         let domain = ended.domain.clone();
         let when = next(&self.task_order, position);
@@ -229,14 +232,14 @@ impl History {
         }
     }
 
-    /// A process is forgotten, and with it what ended of it.
+    /// Removes the history of a process that is forgotten.
     pub(crate) fn forget(&mut self, process: &ProcessGuid) {
         self.limits.remove(process);
         let all: Vec<OfIndex> = self.of_process(process).cloned().collect();
         all.iter().for_each(|key| self.remove(key));
     }
 
-    /// How many containers are kept of each index of a process.
+    /// Returns the number of containers that are kept for each index of a process.
     fn kept_of(&self, process: &ProcessGuid) -> u32 {
         self.limit_of(process).unwrap_or(HISTORY_KEPT)
     }
@@ -281,7 +284,7 @@ impl History {
     }
 }
 
-/// What is stored of it. The rest follows.
+/// Stored part of the history. The rest is derived from it.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Stored {
     limits: Vec<(ProcessGuid, u32)>,
@@ -310,7 +313,7 @@ impl History {
     }
 }
 
-/// Where the next one stands that ends at a position.
+/// Returns the key of the next end at a position.
 fn next<T>(order: &BTreeMap<When, T>, position: Position) -> When {
     let last = order.last_key_value().map(|(when, _)| when).filter(|when| when.position == position);
     When { position, nth: last.map_or(0, |last| last.nth + 1) }

@@ -1,7 +1,7 @@
-//! The World in numbers, for whoever watches it from afar.
+//! Figures of the World for metrics.
 //!
-//! Most numbers are kept up to date while entries are folded. The rest takes a look at every process, and so is for somebody
-//! who has time: a picture is enough for it.
+//! Folding maintains most of them. The others need a scan over all processes, so callers compute them where
+//! latency does not matter. A World snapshot is sufficient.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,59 +19,58 @@ use crate::index::Counts;
 use crate::queries::Observed;
 use crate::world::World;
 
-/// How much there is of everything, and what of it isn't as it ought to be.
+/// Point-in-time figures of a cluster, exported as metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// What is counted as it changes.
+    /// Counts that folding maintains.
     pub counts: Counts,
     /// Processes with at least one CRASHED instance.
     pub processes_crashing: u64,
-    /// Instances that are desired.
+    /// Desired instances of all processes.
     pub instances_desired: u64,
-    /// Desired indices of which there is no instance, in whatever state.
+    /// Desired indices without an instance in any state.
     pub instances_missing: u64,
     /// Instances at indices that are not desired.
     pub instances_extra: u64,
-    /// Instances that no cell takes.
+    /// UNCLAIMED instances with a placement error: no cell can take them.
     pub instances_unplaced: u64,
-    /// Instances that have waited for placement for longer than two minutes.
+    /// Instances that have been UNCLAIMED for two minutes or longer.
     pub instances_waiting: u64,
-    /// Tasks that no cell takes.
+    /// PENDING tasks with a placement error: no cell can take them.
     pub tasks_unplaced: u64,
-    /// Rollouts that are not over.
+    /// Rollouts that are not completed, by phase.
     pub rollouts: RolloutCounts,
     /// Domains that are fresh.
     pub domains_fresh: u64,
-    /// Cells by state.
     pub cells: BTreeMap<CellState, u64>,
-    /// The cells that are present.
+    /// Resources and heartbeats of the present cells.
     pub present: BTreeMap<CellId, CellFigures>,
 }
 
-/// Rollouts by phase.
+/// Uncompleted rollouts by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RolloutCounts {
-    /// Indices are being replaced.
+    /// Rollouts that replace indices and gave up none.
     pub rolling: u64,
-    /// Somebody has to say how they go on.
+    /// Rollouts that wait for a decision of an operator or a client.
     pub paused: u64,
-    /// They roll, and gave some index up for now.
+    /// Rollouts that go on, but gave up some indices for now.
     pub stalled: u64,
 }
 
-/// A present cell.
+/// Figures of a present cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellFigures {
-    /// What it has in all.
+    /// Capacity of the cell.
     pub total: Resources,
-    /// What its containers take.
+    /// Resources reserved by the containers that the log has on the cell.
     pub used: Resources,
-    /// How long ago it was heard; none: not yet.
+    /// Time since the last heartbeat, or `None` if this BBS has not received one yet.
     pub heard: Option<Duration>,
 }
 
 impl Figures {
-    /// The figures of a World, with what a BBS knows besides.
+    /// Computes the figures of a World, and of what the BBS observed besides it.
     #[must_use]
     pub fn of(world: &World, observed: &Observed) -> Self {
         let mut figures = Self { counts: world.counts(), ..Self::default() };
@@ -99,7 +98,7 @@ impl Figures {
         for slot in process.slots.iter() {
             let index = slot.place.index;
             let is_wanted = desired.is_some_and(|desired| desired.has(index));
-            // The slots of an index stand beside each other.
+            //             // Slots of the same index are adjacent.
             if is_wanted && last.replace(index) != Some(index) {
                 there += 1;
             }
@@ -130,10 +129,10 @@ impl RolloutCounts {
     }
 }
 
-/// How long an instance may wait for placement before that is worth knowing.
+/// Time in the UNCLAIMED state after which an instance counts as waiting for long.
 pub(crate) const WAITS_LONG: Duration = Duration::from_mins(2);
 
-/// Returns `true` if an instance has been UNCLAIMED for longer than [`WAITS_LONG`], for whatever reason.
+/// Returns `true` if an instance has been UNCLAIMED for [`WAITS_LONG`] or longer, for any reason.
 pub(crate) fn waits_long(lrp: &Actual, now: Timestamp) -> bool {
     match lrp.state {
         State::Unclaimed { .. } => now.since(lrp.since) >= WAITS_LONG,
@@ -141,7 +140,7 @@ pub(crate) fn waits_long(lrp: &Actual, now: Timestamp) -> bool {
     }
 }
 
-/// Whether no cell takes a task.
+/// Returns `true` if a task is PENDING with a placement error.
 pub(crate) fn is_unplaced(task: &Task) -> bool {
     match &task.state {
         Some(task::State::Pending { placement_error }) => placement_error.is_some(),

@@ -1,8 +1,9 @@
-//! The sets that answer what the services ask, kept up to date slot by slot: what a decision didn't touch isn't read.
+//! Indexes of the World: the sets that answer the services' queries. Folding updates them slot by slot and
+//! never reads what a decision did not touch.
 //!
-//! Each slot and each task states its [`Facts`]: what the sets have to say of it. Folding a decision compares the facts
-//! of what it touches before and after, so a set never depends on how its members came about, and the sets of a World
-//! restored from a snapshot equal those of one that was folded.
+//! Each slot and each task has [`Facts`], its contribution to the sets. Folding a decision compares the facts
+//! before and after it. So a set does not depend on the history of its members, and a World restored from a
+//! snapshot has the same sets as a folded one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -22,71 +23,57 @@ use schemas::{ActualLrpKey, Place, Subject, Timestamp, evaluation};
 
 use crate::world::REMEMBERED;
 
-/// One piece of work: an instance of a process, or a task.
+/// Reference to an instance of a process or to a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkRef {
-    /// An instance of a process.
     Lrp(ActualLrpKey),
-    /// A task.
     Task(TaskGuid),
 }
 
-/// An aggregate for which convergence has something to do.
+/// Aggregate that convergence has work for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
-    /// A process.
     Process(ProcessGuid),
-    /// A task.
     Task(TaskGuid),
-    /// A periodic task.
     Periodic(PeriodicGuid),
-    /// A parameterised task.
     Parameterised(ParameterisedGuid),
 }
 
-/// How much there is of everything. What is only remembered isn't counted.
+/// Counts of processes, instances, tasks and evaluations. Aggregates that are gone and only remembered are
+/// not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Processes that are desired.
+    /// Desired processes.
     pub processes: u64,
-    /// Instances by state.
     pub instances: InstanceCounts,
-    /// Tasks by state.
     pub tasks: TaskCounts,
-    /// Evaluations by status, also those of what is only remembered.
+    /// Evaluations by status, including those of remembered aggregates.
     pub evaluations: evaluation::Counts,
 }
 
 /// Instances by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstanceCounts {
-    /// UNCLAIMED.
     pub unclaimed: u64,
-    /// CLAIMED.
     pub claimed: u64,
-    /// RUNNING, without evacuating twins.
+    /// RUNNING instances, without evacuating ones.
     pub running: u64,
-    /// CRASHED.
     pub crashed: u64,
-    /// Evacuating twins.
+    /// Evacuating instances.
     pub evacuating: u64,
 }
 
 /// Tasks by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
-    /// PENDING.
     pub pending: u64,
-    /// RUNNING.
     pub running: u64,
-    /// COMPLETED.
     pub completed: u64,
-    /// RESOLVING.
     pub resolving: u64,
 }
 
 impl InstanceCounts {
-    /// Those in one state.
+    /// Returns the number of instances in a state.
     #[must_use]
     pub const fn of(&self, state: InstanceState) -> u64 {
         match state {
@@ -99,7 +86,7 @@ impl InstanceCounts {
 }
 
 impl TaskCounts {
-    /// Those in one state.
+    /// Returns the number of tasks in a state.
     #[must_use]
     pub const fn of(&self, state: TaskState) -> u64 {
         match state {
@@ -111,18 +98,18 @@ impl TaskCounts {
     }
 }
 
-/// The containers of a process whose definition is no longer there to say what they take: those of an earlier life,
-/// and those that still stop. What they take was noted when their definition went.
+/// Resources of containers whose definition is no longer recorded: containers of an earlier epoch, and
+/// containers that are still stopping. They are noted when the definition is removed.
 pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(Place, InstanceGuid), Resources>>;
 
-/// What is on a cell, as the log has it.
+/// Work on a cell according to the log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct OnCell {
     pub(crate) work: OrdSet<WorkRef>,
     pub(crate) used: Resources,
 }
 
-/// Every set that can be recomputed from processes and tasks.
+/// Sets that can be recomputed from processes and tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Index {
     pub(crate) counts: Counts,
@@ -130,26 +117,26 @@ pub(crate) struct Index {
     pub(crate) stopping: BTreeSet<WorkRef>,
     pub(crate) on_cell: OrdMap<CellId, OnCell>,
     pub(crate) callbacks: BTreeSet<TaskGuid>,
-    /// When each slot or task is next due. By slot, so that no process is scanned when one of its slots changes.
+    /// Next due time of each slot and task. Kept per slot, so that a change of one slot does not scan its
+    /// process.
     due: BTreeSet<(Timestamp, WorkRef)>,
-    /// The global processes.
     pub(crate) global: BTreeSet<ProcessGuid>,
-    /// When the rollout of each process and each periodic task is next due.
+    /// Next due time of each process's rollout and of each periodic task.
     due_whole: BTreeSet<(Timestamp, Due)>,
-    /// What is only remembered.
+    /// Aggregates that are gone and only remembered, by the time at which they may be forgotten.
     pub(crate) gone: BySubject,
-    /// What keeps ended evaluations.
+    /// Aggregates with ended evaluations, by the time at which the first of these is removed.
     pub(crate) evaluated: BySubject,
-    /// Usage of each domain that its quotas limit, without domains that use nothing.
+    /// Quota-relevant usage of each domain, without domains that use nothing.
     pub(crate) usage: OrdMap<Domain, Usage>,
 }
 
-/// What a subject lets go of, and the time from which it does.
+/// Aggregates by subject and by the time from which something about them expires.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BySubject(BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>);
 
 impl BySubject {
-    /// The time of one thing is another one.
+    /// Moves an aggregate from one expiry time to another. `None` stands for no expiry.
     pub(crate) fn change(
         &mut self,
         subject: &Subject,
@@ -172,7 +159,7 @@ impl BySubject {
         }
     }
 
-    /// Takes out one thing that a subject may let go of at `now`.
+    /// Removes and returns one aggregate of the subject that has expired at `now`.
     pub(crate) fn pop(&mut self, subject: &Subject, now: Timestamp) -> Option<Due> {
         let all = self.0.get_mut(subject)?;
         if all.first()?.0 > now {
@@ -185,14 +172,14 @@ impl BySubject {
         Some(which)
     }
 
-    /// Takes in what subjects let go of another part of the World.
+    /// Adds the aggregates of another part of the World.
     fn unite(&mut self, other: Self) {
         for (subject, mut all) in other.0 {
             self.0.entry(subject).or_default().append(&mut all);
         }
     }
 
-    /// Puts everything under the subjects of another number of shards.
+    /// Assigns all aggregates to the subjects of a new number of shards.
     fn deal_anew(&mut self, shards: u16) {
         for (at, which) in take(&mut self.0).into_values().flatten() {
             self.0.entry(which.subject(shards)).or_default().insert((at, which));
@@ -211,7 +198,7 @@ impl Due {
     }
 }
 
-/// The state of a slot's instance or of a task, as far as it is counted.
+/// State of a slot's instance or of a task, as counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Unclaimed,
@@ -224,14 +211,14 @@ enum Counted {
     Resolving,
 }
 
-/// A container and what it takes of its cell.
+/// A container and the resources that it uses on its cell.
 #[derive(Clone, Debug, PartialEq)]
 struct Held {
     by: Instance,
     takes: Resources,
 }
 
-/// What the sets say of one slot or one task.
+/// Contribution of one slot or task to the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
     counted: Option<Counted>,
@@ -239,28 +226,27 @@ pub(crate) struct Facts {
     stopping: bool,
     callback: bool,
     due: Option<Timestamp>,
-    /// The containers: the instance's or the task's, and the evacuating twin's if that is another one.
+    /// Containers: that of the instance or task, and that of the evacuating instance if it is a different
+    /// one.
     held: [Option<Held>; 2],
 }
 
-/// What the sets say of a process or a task as a whole.
+/// Contribution of a process or task as a whole to the sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
     desired: bool,
-    /// Whether it is a global process.
     global: bool,
-    /// When its rollout is next due, or the launch of a periodic task.
+    /// Next due time of the rollout, or of the launch of a periodic task.
     due: Option<Timestamp>,
-    /// From when it may be forgotten, if it is gone.
+    /// Time from which it may be forgotten. `None` if it is not gone.
     pub(crate) forget_at: Option<Timestamp>,
-    /// When the first of its ended evaluations leaves.
+    /// Time at which the first of its ended evaluations is removed. `None` if it has none.
     pub(crate) leaves_at: Option<Timestamp>,
-    /// How many evaluations it has.
     pub(crate) evaluations: evaluation::Counts,
 }
 
 impl Facts {
-    /// The facts of a slot of a process; none of one that isn't there.
+    /// Returns the facts of a slot. They are empty if the slot does not exist.
     pub(crate) fn of_slot(process: &Process, slot: Option<&Slot>, former: &Former) -> Self {
         let Some(slot) = slot else { return Self::default() };
         let actual = slot.actual.as_ref();
@@ -281,7 +267,7 @@ impl Facts {
         }
     }
 
-    /// The facts of a task.
+    /// Returns the facts of a task. They are empty if the task does not exist or was deleted.
     pub(crate) fn of_task(task: Option<&Task>) -> Self {
         let Some((task, state)) = task.and_then(|task| Some((task, task.state.as_ref()?))) else {
             return Self::default();
@@ -305,7 +291,7 @@ impl Facts {
         }
     }
 
-    /// Each container and what it takes.
+    /// Returns each container with the resources that it uses.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&Instance, Resources)> {
         self.held.iter().flatten().map(|held| (&held.by, held.takes))
     }
@@ -330,8 +316,9 @@ impl Facts {
     }
 }
 
-/// What a container of a process takes: what its definition says, or said when it was still there. One whose
-/// unknown definition takes its place on the cell and nothing else that is known.
+/// Returns the resources of a process's container: those noted when its definition was removed, or else those
+/// of its current definition. A container with an unknown definition counts as one container without memory,
+/// disk or ports.
 fn takes(process: &Process, place: &Place, container: InstanceGuid, former: &Former) -> Resources {
     let noted = || former.get(&process.guid)?.get(&(place.clone(), container)).copied();
     let recorded = || {
@@ -425,13 +412,13 @@ impl Counts {
 }
 
 impl Index {
-    /// The sets that a picture shows.
+    /// Returns the sets that a World snapshot needs.
     pub(crate) fn pictured(&self) -> Self {
         let (on_cell, usage) = (self.on_cell.clone(), self.usage.clone());
         Self { counts: self.counts, on_cell, usage, ..Self::default() }
     }
 
-    /// Takes in the sets of another part of the World.
+    /// Adds the sets of another part of the World.
     pub(crate) fn unite(&mut self, other: Self) {
         let Self {
             counts,
@@ -471,7 +458,7 @@ impl Index {
         }
     }
 
-    /// Replaces the part of one process or task in the usage of its domain.
+    /// Replaces the share of one process or task in the usage of its domain.
     pub(crate) fn change_usage(&mut self, before: Option<(Domain, Usage)>, after: Option<(&Domain, Usage)>) {
         let same = before.as_ref().map(|(domain, used)| (domain, *used)) == after;
         if same {
@@ -496,7 +483,7 @@ impl Index {
         }
     }
 
-    /// Takes in what changed of one slot or task.
+    /// Applies the change of a slot or task.
     pub(crate) fn change(&mut self, work: &WorkRef, before: &Facts, after: &Facts) {
         if before == after {
             return;
@@ -553,7 +540,7 @@ impl Index {
         }
     }
 
-    /// Takes in what changed of a process or task as a whole.
+    /// Applies the change of a process or task as a whole.
     pub(crate) fn change_whole(
         &mut self,
         subject: impl FnOnce() -> Subject,
@@ -584,25 +571,26 @@ impl Index {
         }
     }
 
-    /// Takes in that something has other evaluations.
+    /// Applies the change of an aggregate's evaluations.
     pub(crate) fn change_evaluations(&mut self, before: evaluation::Counts, after: evaluation::Counts) {
         self.counts.evaluations = self.counts.evaluations.minus(before).plus(after);
     }
 
-    /// Puts what subjects let go of under those of another number of shards.
+    /// Assigns expiring aggregates to the subjects of a new number of shards.
     pub(crate) fn deal_anew(&mut self, shards: u16) {
         self.gone.deal_anew(shards);
         self.evaluated.deal_anew(shards);
     }
 
-    /// What is due at `now`, the earliest first.
+    /// Returns the aggregates that are due at `now`, each once, earliest first.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<Due> {
         let mut seen = BTreeSet::new();
         let all = self.due_times(now).into_iter();
         all.map(|(_, due)| due).filter(|due| seen.insert(due.clone())).collect()
     }
 
-    /// Everything that is due at `now`, each time with what is due then, the earliest first.
+    /// Returns every due time up to `now` with its aggregate, earliest first. An aggregate may occur more
+    /// than once.
     pub(crate) fn due_times(&self, now: Timestamp) -> Vec<(Timestamp, Due)> {
         let slots = self.due.iter().take_while(|(at, _)| *at <= now).map(|(at, work)| (*at, Due::from(work)));
         let wholes = self.due_whole.iter().take_while(|(at, _)| *at <= now).cloned();

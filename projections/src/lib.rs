@@ -1,19 +1,20 @@
-//! What the log means: the [`World`], folded from entries in order.
+//! Projections of the log: the [`World`], which entries are folded into in order, and the answers derived
+//! from it.
 //!
-//! Pure: no clock, no chance, no waiting. Folding never fails on a valid log.
+//! The crate is pure: no clock, no randomness, no I/O waits. Folding a valid log never fails.
 //!
-//! | the file | holds |
+//! | file | contents |
 //! |---|---|
-//! | [`World`] (`world.rs`) | what is true after a position, and every question that the services ask |
-//! | [`reader`] | what of the journal is an entry, and what is set aside |
-//! | [`cluster_log`] | which positions operators set aside, known before the rest is read |
-//! | [`queries`], [`records`] | what is true, as rows for readers and as records for reps |
-//! | [`figures`] | what is true in numbers, for whoever watches from afar |
-//! | `index.rs` | the sets that answer those questions, kept up to date slot by slot |
-//! | `share.rs` | what keeps a million equal names and definitions in memory once |
-//! | `ended.rs` | what ended, for queries to show |
-//! | [`tables`] | what each entry changes in the tables of a database, and their columns |
-//! | `snapshot.rs` | the World as bytes and back |
+//! | [`World`] (`world.rs`) | state after a position, and every query that the services make |
+//! | [`reader`] | journal messages: entries and quarantined messages |
+//! | [`cluster_log`] | positions that operators quarantined, read before the rest of the log |
+//! | [`queries`], [`records`] | the state as rows for clients and as records for reps |
+//! | [`figures`] | the state in numbers, for metrics |
+//! | `index.rs` | sets behind those queries, maintained slot by slot |
+//! | `share.rs` | deduplication of equal names and definitions in memory |
+//! | `ended.rs` | history of ended work, for queries |
+//! | [`tables`] | changes of each entry to the tables of a database, and their columns |
+//! | `snapshot.rs` | serialization of the World |
 
 pub mod cluster_log;
 mod ended;

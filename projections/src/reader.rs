@@ -1,9 +1,12 @@
-//! Reading the journal: what of it is an entry, and what is set aside.
+//! Reader of the journal: distinguishes entries from messages that are quarantined.
 //!
-//! What is not an entry (garbage, a damaged entry, one on a subject where it doesn't belong) is passed over by everybody
-//! alike, so that the rest goes on and all Worlds are equal; it is counted and shown. What a later program wrote stops
-//! who reads it: to pass over it would be to decide on half of the truth. An operator may decide so nevertheless: what
-//! is recorded on the cluster's subject ([`crate::cluster_log`]) is known before the first position is read.
+//! Every process skips messages that are not entries, such as garbage, damaged entries, and entries on a
+//! wrong subject. So the rest of the log stays usable and all Worlds are equal. Quarantined messages are
+//! counted and shown.
+//!
+//! An entry of a newer program stops the reader, because skipping it would base decisions on incomplete
+//! state. An operator may still quarantine its position. Such quarantines are recorded on the cluster's
+//! subject ([`crate::cluster_log`]) and known before the first position is read.
 
 use std::collections::BTreeMap;
 
@@ -18,45 +21,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster_log::Positions;
 
-/// What stands at a position.
+/// Content of a log position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// An entry.
     Entry(Entry),
-    /// Nothing that counts, and why.
+    /// A quarantined message, with the reason.
     SetAside(String),
 }
 
-/// Reads the journal from its beginning.
+/// Reader of the journal, from its first position on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reader {
     /// Number of shards that the cluster was founded with. `None` before the founding.
     shards: Option<u16>,
-    /// Later numbers, each from behind a position on.
+    /// Later numbers of shards. Each applies to the entries after its position.
     resharded: Vec<(Position, u16)>,
-    /// Where each subject ends.
+    /// End of each subject.
     ends: BTreeMap<Subject, End>,
-    /// Where the newest entries stand. An entry's id begins with the time at which it was made.
+    /// Positions of the newest entries. Entry ids start with their time of creation, so the map is ordered by
+    /// time.
     written: BTreeMap<EntryId, Position>,
-    /// What operators set aside.
+    /// Positions that operators quarantined.
     by_operators: Positions,
     set_aside: MalformedEntries,
 }
 
-/// Where a subject ends, as far as it was read.
+/// End of a subject, as far as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// The position of the last that stands on it, whether that counts or not; 0: nothing does.
+    /// Position of the last message, valid or not; 0 if there is none.
     pub position: Position,
-    /// The position of its last entry; 0: it has none.
+    /// Position of the last entry; 0 if there is none.
     pub entry: Position,
-    /// The time of its last decision.
+    /// Time of the last decision.
     pub at: Timestamp,
-    /// The version of its last decision, which counts where the subject holds one aggregate.
+    /// Version of the last decision. Meaningful only if the subject holds one aggregate.
     pub version: u64,
 }
 
-/// What a reader knows, as it is kept.
+/// Serialized state of a reader.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     shards: Option<u16>,
@@ -66,23 +69,23 @@ struct Stored {
     set_aside: MalformedEntries,
 }
 
-/// What is folded where the journal holds no entry.
+/// Returns an empty entry, to be folded where the journal holds no entry.
 #[must_use]
 pub fn nothing() -> Entry {
     Entry { id: EntryId(uuid::Uuid::nil()), format: cluster::FORMAT, decisions: vec![] }
 }
 
 impl Reader {
-    /// A reader that knows what operators set aside, wherever that is recorded.
+    /// Creates a reader that knows the positions that operators quarantined, wherever these are recorded.
     #[must_use]
     pub fn knowing(by_operators: Positions) -> Self {
         Self { by_operators, ..Self::default() }
     }
 
-    /// What it knows, as bytes of postcard.
+    /// Serializes the state of the reader with postcard.
     ///
     /// # Panics
-    /// Never: it is plain data.
+    /// Never: the state is plain data.
     #[must_use]
     pub fn stored(&self) -> Vec<u8> {
         let stored = Stored {
@@ -92,15 +95,17 @@ impl Reader {
             by_operators: self.by_operators.clone(),
             set_aside: self.set_aside.clone(),
         };
-        // The numbers of shards come last: snapshots of version 7 end before them.
+        // The shard counts come last: snapshots of version 7 end before them.
         postcard::to_stdvec(&(stored, &self.resharded))
             .expect("a reader is plain data, and memory takes all of it")
     }
 
-    /// The reader that stood behind a position, from its bytes; from there on it knows all that operators set aside.
+    /// Restores the reader after a position from its bytes. From there on it uses the given quarantined
+    /// positions.
     ///
     /// # Errors
-    /// Why the bytes are none, or that operators set something aside up to there of which it didn't know.
+    /// Returns a message if the bytes are not a reader's state, or if the quarantined positions up to
+    /// `position` differ.
     pub fn restored(bytes: &[u8], position: Position, by_operators: Positions) -> Result<Self, String> {
         let (stored, rest): (Stored, _) =
             postcard::take_from_bytes(bytes).map_err(|error| error.to_string())?;
@@ -118,52 +123,54 @@ impl Reader {
         Ok(Self { shards, resharded, ends, written, by_operators, set_aside })
     }
 
-    /// What was set aside so far.
+    /// Returns the messages that were quarantined so far.
     #[must_use]
     pub const fn set_aside(&self) -> &MalformedEntries {
         &self.set_aside
     }
 
-    /// Where a subject ends.
+    /// Returns the end of a subject.
     #[must_use]
     pub fn end(&self, subject: &Subject) -> End {
         self.ends.get(subject).copied().unwrap_or_default()
     }
 
-    /// Every subject on which anything stands, and where it ends.
+    /// Returns the end of every subject that has a message.
     #[must_use]
     pub const fn ends(&self) -> &BTreeMap<Subject, End> {
         &self.ends
     }
 
-    /// Number of shards. `None` before the cluster is founded.
+    /// Returns the number of shards, or `None` before the cluster is founded.
     #[must_use]
     pub fn shards(&self) -> Option<u16> {
         self.resharded.last().map_or(self.shards, |(_, shards)| Some(*shards))
     }
 
-    /// Returns `true` if the number of shards was changed: entries of one process or task may be on several subjects.
+    /// Returns `true` if the number of shards was changed. Entries of one process or task may then be on
+    /// several subjects.
     #[must_use]
     pub const fn is_resharded(&self) -> bool {
         !self.resharded.is_empty()
     }
 
-    /// Number of shards that applies to the entry at a position.
+    /// Returns the number of shards that applies to the entry at a position.
     fn shards_at(&self, position: Position) -> Option<u16> {
         let changed = self.resharded.iter().rfind(|(at, _)| *at < position);
         changed.map_or(self.shards, |(_, shards)| Some(*shards))
     }
 
-    /// Reads what stands at a position.
+    /// Reads the message at a position.
     ///
     /// # Errors
-    /// Why the reader can't go on: a later program wrote this, or the entry that founded the cluster can't be read.
+    /// Returns the reason why the reader cannot continue: a newer program wrote the message, or the entry
+    /// that founded the cluster cannot be read.
     pub fn read(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
         let read = self.look(position, subject, bytes)?;
         Ok(self.take(position, subject, read))
     }
 
-    /// Says what stands at a position, and takes no note of it.
+    /// Classifies the message at a position without recording it.
     ///
     /// # Errors
     /// See [`Reader::read`].
@@ -188,7 +195,7 @@ impl Reader {
         }
     }
 
-    /// Takes note of what [`Reader::look`] said of the next position, and gives it back.
+    /// Records the result of [`Reader::look`] for the next position and returns it.
     pub fn take(&mut self, position: Position, subject: &str, read: Read) -> Read {
         if let Some(subject) = Subject::parse(subject) {
             self.ends.entry(subject).or_default().position = position;
@@ -202,7 +209,7 @@ impl Reader {
         }
     }
 
-    /// Takes note of an entry that is known without being read.
+    /// Records an entry that the caller already decoded.
     pub fn note(&mut self, position: Position, entry: &Entry) {
         for event in cluster_events(entry) {
             match event {
@@ -227,8 +234,9 @@ impl Reader {
         }
     }
 
-    /// Later entries of processes and tasks are on the subjects of another number of shards. The time of a process or a task must not go
-    /// back when it moves to another subject, so each of these subjects has at least the latest time of all.
+    /// Switches later entries of processes and tasks to the subjects of another number of shards. The time of
+    /// a process or task must not decrease when it moves to another subject. So each of these subjects starts
+    /// at the latest time of all.
     fn reshard(&mut self, position: Position, shards: u16) {
         let latest = self.ends.iter().filter(|(subject, _)| subject.is_shard()).map(|(_, end)| end.at).max();
         for subject in shard_subjects(shards) {
@@ -238,7 +246,8 @@ impl Reader {
         self.resharded.push((position, shards));
     }
 
-    /// Why an entry is an old one that was written again: time on a subject only goes forward, from decision to decision.
+    /// Returns the reason if an entry is an old one that was written again. Time on a subject only increases
+    /// from decision to decision.
     fn written_before(&self, entry: &Entry) -> Option<String> {
         let end = self.ends.get(&self.subject_of(entry)?).filter(|end| end.entry > Position(0))?;
         let first = entry.decisions.first().filter(|first| first.at <= end.at)?;
@@ -251,7 +260,8 @@ impl Reader {
         })
     }
 
-    /// Who met a position before it knew that it was set aside has to begin anew.
+    /// Returns an error if the entry quarantines a position that this reader has read without knowing that.
+    /// The log must then be read again from its beginning.
     fn check_known(&self, entry: &Entry) -> Result<(), String> {
         let unknown = |event: &cluster::Event| match event {
             cluster::Event::PositionSetAside { position, .. } => {
@@ -274,15 +284,15 @@ impl Reader {
         }
     }
 
-    /// Where an entry belongs.
+    /// Returns the subject that an entry belongs on.
     fn subject_of(&self, entry: &Entry) -> Option<Subject> {
         Some(entry.decisions.first()?.aggregate.subject(self.shards()?))
     }
 
-    /// Reads an entry at a position that this reader has read, or at the next one, and takes no note of anything.
+    /// Decodes the entry at a position that this reader has read, or at the next one. Records nothing.
     ///
     /// # Errors
-    /// As [`Entry::decode`]; what stands where it doesn't belong is `Malformed`.
+    /// See [`Entry::decode`]. An entry on a wrong subject is `Malformed`.
     pub fn check(&self, position: Position, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
         let Some(subject) = Subject::parse(subject) else {
             return Err(DecodeError::Malformed(format!("{subject} is not a subject of Muster")));
@@ -307,12 +317,12 @@ impl Reader {
     }
 }
 
-/// What an entry says of the cluster itself.
+/// Returns the events of an entry about the cluster itself.
 pub(crate) fn cluster_events(entry: &Entry) -> impl Iterator<Item = &cluster::Event> {
     entry.decisions.iter().flat_map(|decision| &decision.events).filter_map(Event::as_cluster)
 }
 
-/// The cluster that an entry founds, if it founds one.
+/// Returns the cluster that an entry founds, or `None` if it founds none.
 #[must_use]
 pub fn founded(entry: &Entry) -> Option<ClusterId> {
     let first = entry.decisions.first().and_then(|decision| decision.events.first());
@@ -328,7 +338,7 @@ pub fn founded(entry: &Entry) -> Option<ClusterId> {
     }
 }
 
-/// Whether an entry founds the cluster.
+/// Returns `true` if an entry founds the cluster.
 pub(crate) fn founds(entry: &Entry) -> bool {
     founded(entry).is_some()
 }
@@ -365,7 +375,7 @@ mod tests {
         entry_at(at, Aggregate::Cell(id), vec![Event::Cell(cell::Event::Evacuating {})])
     }
 
-    /// The same with the checksum that it needs.
+    /// Returns the entry text with a valid checksum.
     fn sealed(text: &str) -> Vec<u8> {
         let body = text.split_once(',').unwrap().1;
         let sum = schemas::checksum::crc32c(body.as_bytes());
@@ -427,7 +437,7 @@ mod tests {
         assert_eq!(reader.set_aside().count, 2);
     }
 
-    /// The same entry, with an id of its own.
+    /// Returns the same entry with another id.
     fn named(id: u128, bytes: &[u8]) -> Vec<u8> {
         let entry = Entry::decode(bytes).unwrap();
         Entry { id: EntryId(uuid::Uuid::from_u128(id)), ..entry }.encode()
@@ -447,7 +457,7 @@ mod tests {
         };
         assert_eq!(why(&first), "an old entry, written before at position 2");
         assert_eq!(why(&second), "an old entry, written before at position 3");
-        // Under another name it is as old: time tells.
+        // Under another id it is recognised by its time.
         assert!(why(&named(7, &cell_at(6, "c1"))).contains("is not after position 3"));
     }
 
@@ -477,7 +487,8 @@ mod tests {
             }
         }
         assert_eq!(reader.set_aside().last[0].position, Position(2));
-        // Who doesn't know it stops at the position; and who could read what stands there stops where it is recorded.
+        // A reader that does not know of the quarantine stops at the position. One that could read the
+        // position stops at the record of the quarantine.
         let mut unknowing = Reader::default();
         assert!(is_entry(&unknowing.read(Position(1), log[0].0, &log[0].1)));
         assert!(unknowing.read(Position(2), log[1].0, &log[1].1).unwrap_err().contains("format 99"));
@@ -491,7 +502,7 @@ mod tests {
         assert!(!is_entry(&reader.read(Position(1), "muster.event.cluster", &founded()[..40])));
         let why = reader.read(Position(2), "muster.event.cell.c1", &cell("c1")).unwrap_err();
         assert!(why.contains("first entry is missing or damaged"), "{why}");
-        // Garbage in a journal that holds nothing else yet keeps nobody from founding one.
+        // Garbage in a journal without any entry does not prevent the founding.
         let mut fresh = Reader::default();
         assert!(!is_entry(&fresh.read(Position(1), "muster.event.cluster", b"garbage")));
         assert!(is_entry(&fresh.read(Position(2), "muster.event.cluster", &founded())));
@@ -522,7 +533,7 @@ mod tests {
             restored.check(Position(2), &old, &web).is_ok()
                 && restored.check(Position(5), &old, &web).is_err()
         );
-        // A reader of a snapshot of version 7 has no changes.
+        // The reader state in a snapshot of version 7 has no shard changes.
         let (empty, known) = version_7.split_last().unwrap();
         assert_eq!(
             (*empty, Reader::restored(known, Position(3), Positions::default()).unwrap().shards()),

@@ -1,4 +1,4 @@
-//! Records as reps need them.
+//! Records as reps receive them: the state of the work that concerns a cell.
 
 use schemas::actual::{Actual, State};
 use schemas::cluster::{Cluster, Terms};
@@ -12,7 +12,7 @@ use schemas::{ActualLrpKey, Place, cell, task};
 use crate::index::WorkRef;
 use crate::world::World;
 
-/// The record of a piece of work; [`Record::Absent`] if there is none.
+/// Returns the record of a piece of work, or [`Record::Absent`] if it has none.
 #[must_use]
 pub fn record(world: &World, work: &WorkRef) -> Record {
     let found = match work {
@@ -22,13 +22,13 @@ pub fn record(world: &World, work: &WorkRef) -> Record {
     found.unwrap_or(Record::Absent)
 }
 
-/// The highest terms that the log names.
+/// Returns the highest terms in the log.
 #[must_use]
 pub fn terms(world: &World) -> Terms {
     world.cluster().map(Cluster::terms).unwrap_or_default()
 }
 
-/// Every record that names the cell, and those of the work that was asked for.
+/// Returns every record that names the cell, and the records of the work that the request lists.
 #[must_use]
 pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     let key = |work: &WorkKey| match work {
@@ -48,13 +48,14 @@ pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     }
 }
 
-/// A process without an instance at this place has a record too, and one that is gone and remembered: its epoch tells
-/// what belongs to it, and when it last changed what came after.
+/// Returns the record of a slot. A process without an instance at the slot has a record too, also if it is
+/// gone and only remembered. Its epoch determines which containers belong to it. `changed_at` orders later
+/// reports against the last change.
 fn lrp(process: &Process, place: &Place) -> Record {
     let slot = process.slot(place);
     let twin = slot.and_then(|slot| slot.evacuating.as_deref());
     let own = slot.and_then(|slot| slot.actual.as_ref());
-    // What evacuates waits for whoever takes its place, also if that runs another definition.
+    // An evacuating instance waits for its replacement, even if that runs another definition.
     let actual = own.or_else(|| twin.and_then(|_| successor(process, place)));
     let state = actual.map(|lrp| match &lrp.state {
         State::Unclaimed { placement_error } => {
@@ -75,8 +76,8 @@ fn lrp(process: &Process, place: &Place) -> Record {
     })
 }
 
-/// The instance that takes the place of one that only evacuates: the one that runs and goes on, if one does, or else
-/// the one that is desired.
+/// Returns the instance that replaces one that only evacuates. A RUNNING instance without a stop request
+/// comes first, then the desired one.
 fn successor<'a>(process: &'a Process, place: &Place) -> Option<&'a Actual> {
     let rank = |place: &Place, lrp: &Actual| (lrp.runs_on(), process.wants(place));
     process.actuals_at(place.index).max_by_key(|(place, lrp)| rank(place, lrp)).map(|(_, lrp)| lrp)

@@ -1,5 +1,7 @@
-//! What keeps equal names and definitions in memory once. Of a million instances most are in a few domains, on a few
-//! thousand cells, and run one of a few thousand definitions; decoded from the log, each would bring its own copy.
+//! Deduplication of equal names and definitions in memory.
+//!
+//! A million instances typically belong to a few domains, run on a few thousand cells, and use one of a few
+//! thousand definitions. Decoded from the log, each instance would have its own copy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use serde::Serialize;
 
 use crate::index::OnCell;
 
-/// The definitions, their parts, policies and domains in use. What is shared is not part of what is true: two are always
-/// equal.
+/// Definitions, their parts, policies and domains in use. Sharing does not affect the state of the World, so
+/// two values are always equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     definitions: Pool<Definition>,
@@ -27,7 +29,7 @@ pub(crate) struct Shared {
     actions: Pool<Action>,
     policies: Pool<Policies>,
     task_definitions: Pool<TaskDefinition>,
-    /// Each with how many processes and tasks are in it.
+    /// Number of processes and tasks in each domain.
     domains: BTreeMap<Domain, u64>,
 }
 
@@ -38,7 +40,7 @@ impl PartialEq for Shared {
 }
 
 impl Shared {
-    /// Counts a process or task into its domain, whose name it then shares.
+    /// Counts a process or task in its domain, and makes it share the domain's name.
     pub(crate) fn enter(&mut self, domain: &mut Domain) {
         if let Some((known, _)) = self.domains.get_key_value(domain) {
             *domain = known.clone();
@@ -46,7 +48,7 @@ impl Shared {
         *self.domains.entry(domain.clone()).or_default() += 1;
     }
 
-    /// Takes in what is shared in another part of the World. What both have stays in each of them.
+    /// Adds what another part of the World shares. Values that are in both parts stay duplicated.
     pub(crate) fn unite(&mut self, other: Self) {
         let Self { definitions, constraints, actions, policies, task_definitions, domains } = other;
         self.definitions.unite(definitions);
@@ -59,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// Counts a process or task out of its domain.
+    /// Stops counting a process or task in its domain.
     pub(crate) fn leave(&mut self, domain: &Domain) {
         if let Some(count) = self.domains.get_mut(domain) {
             *count -= 1;
@@ -102,7 +104,7 @@ impl Shared {
     }
 }
 
-/// Makes the healthy definition's id share the active one's text.
+/// Makes the healthy definition's id share the text of the active one's.
 pub(crate) fn share_healthy(process: &mut Process) {
     let Some(desired) = &mut process.desired else { return };
     if desired.healthy_definition_id.as_ref() == Some(&desired.active_definition_id) {
@@ -144,18 +146,18 @@ fn share_cell(cell: &mut CellId, cells: &OrdMap<CellId, OnCell>) {
     }
 }
 
-/// Equal values once. A value that nobody else holds any more is dropped at the next sweep, so that at most as many
-/// are kept in vain as are in use, and [`SPARE`].
+/// Pool of distinct values. A value without other references is dropped at the next sweep. So the number of
+/// unused values is at most the number of used ones plus [`SPARE`].
 #[derive(Clone, Debug)]
 struct Pool<T> {
-    /// By a hash of their bytes; of two with the same hash only the first is shared.
+    /// Values by a hash of their bytes. Of two values with the same hash only the first is shared.
     values: BTreeMap<u64, Arc<T>>,
-    /// The one that was shared last: often the next is equal, and needs no hash.
+    /// Most recently shared value. The next value is often equal, and then needs no hash.
     last: Option<Arc<T>>,
     sweep_at: usize,
 }
 
-/// Values that a pool may keep in vain, whatever is in use.
+/// Number of unused values that a pool may always keep.
 const SPARE: usize = 1024;
 
 impl<T> Default for Pool<T> {
@@ -176,7 +178,7 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
         self.share_with(value, |_| {});
     }
 
-    /// Shares a value, and the parts of one that is new, which nobody holds yet.
+    /// Shares a value. A new value first shares its parts, while it has no other reference.
     fn share_with(&mut self, value: &mut Arc<T>, share_parts: impl FnOnce(&mut T)) {
         if let Some(last) = self.last.as_ref().filter(|last| *last == value) {
             *value = Arc::clone(last);
@@ -195,7 +197,7 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
             self.values.retain(|_, value| Arc::strong_count(value) > 1);
             self.sweep_at = 2 * self.values.len() + SPARE;
         }
-        // Cloned, because what was decoded from text has rows with room to grow.
+        // The clone is compact: a value decoded from text has vectors with spare capacity.
         let mut own = (**value).clone();
         share_parts(&mut own);
         *value = Arc::new(own);
@@ -214,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that was just desired, with a memory of its own.
+    /// Returns a process that was just desired with this much memory.
     fn desired(guid: &str, memory_mb: u64) -> Process {
         let lrp = fixtures::lrp_of(guid, "d", 1, Definition { memory_mb, ..fixtures::definition() });
         let mut process = Process::new(lrp.process_guid.clone(), lrp.domain.clone(), Epoch(Timestamp(1)));

@@ -1,14 +1,16 @@
-//! The World as bytes and back. A snapshot only saves time: it can be thrown away, and folding the log from its
-//! beginning gives the same World.
+//! Serialization of the World. A snapshot only saves time: folding the log from its beginning gives the same
+//! World, so a snapshot can always be deleted.
 //!
 //! ```text
 //! head: magic 8 | version 8 | cluster id 16 (0: none) | position 8 | length 8 | checksum 8
 //! part: kind 8 | length 8 | checksum 8 | items
 //! ```
-//! Numbers are little-endian. Behind the head come parts: what is small, then the processes, the tasks, the periodic and the
-//! parameterised tasks, some of them in each. A length is that of what follows, and a checksum covers everything else of its
-//! head or part. Items are postcard, one after the other, so that no more than one is ever there twice. Parts are read by
-//! all processors at once. Sets that can be recomputed aren't stored.
+//!
+//! Numbers are little-endian. Parts follow the head: first the small state, then the processes, the tasks,
+//! the periodic and the parameterised tasks, several items in each part. A length counts the bytes that
+//! follow its head. A checksum covers everything else of its head or part. Items are postcard, one after the
+//! other, so that at most one item is in memory twice. All processors read parts in parallel. Sets that can
+//! be recomputed are not stored.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -29,32 +31,33 @@ use crate::index::Former;
 use crate::world::World;
 
 const MAGIC: [u8; 8] = *b"MUSWORLD";
-/// Where the checksum stands, and how long the head is.
+/// Offset of the checksum in the head, and length of the head, in bytes.
 const SUM: usize = 48;
 const HEAD: usize = 56;
-/// The same of a part.
+/// Offset of the checksum in the head of a part, and length of that head, in bytes.
 const PART_SUM: usize = 16;
 const PART_HEAD: usize = 24;
-/// Items of a part, at most.
+/// Maximum number of items in a part.
 const PART_ITEMS: usize = 1_024;
-/// So many bytes are worth a thread of their own.
+/// Minimum number of bytes that a thread reads.
 const SHARE: usize = 1 << 20;
 
-/// The version of what a snapshot holds: two programs of the same one mean the same by its bytes. What knows the log up to
-/// a position by other bytes, as the rungs of a ladder do, has the same number.
+/// Version of a snapshot's contents. Two programs with the same version interpret its bytes alike. Other
+/// state that depends on the log up to a position, such as indexed snapshots, uses the same number.
 ///
-/// It is raised with every change by which a snapshot that is there would be read otherwise than it was written, or is not
-/// what folding the same log gives now:
+/// The version is raised with every change after which an existing snapshot would be read differently than it
+/// was written, or would differ from the result of folding the same log:
 ///
-/// - a stored type gets, loses or moves a field or a variant, anywhere within;
-/// - a rule of folding changes: what an event does to the World, what is remembered and for how long;
-/// - what a [`crate::Reader`] knows changes, or what it sets aside.
+/// - A stored type gains, loses or moves a field or a variant, at any depth.
+/// - A rule of folding changes: the effect of an event on the World, or what is remembered and for how long.
+/// - The state of a [`crate::Reader`] changes, or the rules by which it quarantines messages.
 ///
-/// A name alone changes nothing. A test folds a history in which every event occurs and pins the bytes together with this
-/// number.
+/// A change of a name alone does not count. A test folds a history with every event and pins the bytes
+/// together with this number.
 pub const VERSION: u64 = 8;
 
-/// The oldest version that this program reads. Version 8 only added changes of the number of shards, which logs of version 7 don't have.
+/// Oldest version that this program reads. Version 8 only added changes of the number of shards, which logs
+/// of version 7 do not have.
 const OLDEST: u64 = 7;
 
 /// Returns `true` if this program reads snapshots of a version.
@@ -63,35 +66,33 @@ pub const fn is_readable(version: u64) -> bool {
     OLDEST <= version && version <= VERSION
 }
 
-/// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
+/// Reason why bytes are not a usable snapshot. The remedy is always to fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// The bytes don't begin as a snapshot does.
+    /// The bytes do not start with the magic number.
     #[error("not a snapshot")]
     NotASnapshot,
-    /// It is of another version of snapshots.
     #[error("the snapshot is of another version of snapshots")]
     OtherVersion,
-    /// It is of another cluster.
     #[error("the snapshot is of cluster {}, not of {expected}", name(.found.as_ref()))]
     OtherCluster {
-        /// Of which; none: the cluster wasn't founded yet.
+        /// Cluster of the snapshot. `None` if the cluster was not founded yet.
         found: Option<ClusterId>,
-        /// Of which it should be.
+        /// Cluster that the caller requires.
         expected: ClusterId,
     },
-    /// It is cut off, or something stands behind its end.
+    /// The snapshot is truncated, or more bytes follow its end.
     #[error("the snapshot announces {announced} bytes and has {found}")]
     WrongLength {
-        /// What its head says.
+        /// Length according to the head, in bytes.
         announced: u64,
-        /// What is there.
+        /// Actual length, in bytes.
         found: u64,
     },
-    /// A checksum is wrong, or a part has no end.
+    /// A checksum does not match, or a part is truncated.
     #[error("the snapshot is damaged: a checksum is wrong")]
     Damaged,
-    /// Its body isn't what its head promises.
+    /// The contents cannot be decoded.
     #[error("the snapshot can't be read: {0}")]
     Unreadable(String),
 }
@@ -100,7 +101,7 @@ fn name(cluster: Option<&ClusterId>) -> String {
     cluster.map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
-/// What is small.
+/// Everything but the processes, tasks, periodic and parameterised tasks.
 #[derive(Serialize, Deserialize)]
 struct Small {
     cluster: Option<Cluster>,
@@ -114,7 +115,7 @@ struct Small {
     forgotten: Position,
 }
 
-/// What the items of a part are.
+/// Type of the items of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Small,
@@ -124,7 +125,7 @@ enum Kind {
     Parameterised,
 }
 
-/// One part of a snapshot, as it is found.
+/// One part of a snapshot, not yet checked.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     head: &'a [u8; PART_HEAD],
@@ -132,7 +133,7 @@ struct Part<'a> {
 }
 
 impl World {
-    /// The World as bytes.
+    /// Serializes the World.
     ///
     /// # Panics
     /// Never: the World is plain data.
@@ -156,13 +157,13 @@ impl World {
         bytes
     }
 
-    /// The World that bytes hold. With a `cluster_id` only one of that cluster will do.
+    /// Deserializes a World. If `cluster_id` is set, a snapshot of another cluster is rejected.
     ///
     /// # Errors
-    /// Whatever is wrong with the bytes.
+    /// See [`SnapshotError`].
     ///
     /// # Panics
-    /// Where one of its threads does.
+    /// Panics if one of its threads panics.
     pub fn restore(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
         let position = check(bytes, cluster_id)?;
         let parts = parts(&bytes[HEAD..])?;
@@ -176,7 +177,7 @@ impl World {
         Ok(world)
     }
 
-    /// Reads each share on a thread of its own.
+    /// Reads each share on its own thread.
     fn read_shares(&self, shares: &[&[Part<'_>]]) -> Vec<Result<Self, SnapshotError>> {
         let Some((here, elsewhere)) = shares.split_first() else { return vec![] };
         thread::scope(|scope| {
@@ -188,7 +189,7 @@ impl World {
         })
     }
 
-    /// A World that has, besides what the sets depend on, only what is in some parts.
+    /// Reads some parts into a new World, which otherwise only has the state that the sets depend on.
     fn read_share(&self, parts: &[Part<'_>]) -> Result<Self, SnapshotError> {
         let mut world = Self { cluster: self.cluster.clone(), former: self.former.clone(), ..Self::new() };
         for part in parts {
@@ -205,7 +206,7 @@ impl World {
         Ok(world)
     }
 
-    /// The World without its processes, tasks, periodic and parameterised tasks.
+    /// Returns the World without its processes, tasks, periodic and parameterised tasks.
     fn of_small(part: &Part<'_>, position: Position) -> Result<Self, SnapshotError> {
         if part.check()? != Kind::Small {
             return Err(SnapshotError::Unreadable("what is small is not first".to_owned()));
@@ -256,7 +257,7 @@ impl Kind {
 }
 
 impl Part<'_> {
-    /// What the items are, if the part is whole.
+    /// Verifies the checksum and returns the type of the items.
     fn check(&self) -> Result<Kind, SnapshotError> {
         if number(self.head, PART_SUM) != crc64(&[&self.head[..PART_SUM], self.items]) {
             return Err(SnapshotError::Damaged);
@@ -266,7 +267,7 @@ impl Part<'_> {
         kind.ok_or_else(|| SnapshotError::Unreadable(format!("{number} is not a kind of part")))
     }
 
-    /// Reads the items, one after the other.
+    /// Decodes the items one after the other.
     fn read<T: DeserializeOwned>(&self, mut take: impl FnMut(T)) -> Result<(), SnapshotError> {
         let mut rest = self.items;
         while !rest.is_empty() {
@@ -276,7 +277,7 @@ impl Part<'_> {
     }
 }
 
-/// Writes items in as many parts as it takes.
+/// Writes items as parts of at most [`PART_ITEMS`] items.
 fn write_parts<'a, T: Serialize + 'a>(bytes: &mut Vec<u8>, kind: Kind, items: impl Iterator<Item = &'a T>) {
     let mut items = items.peekable();
     while items.peek().is_some() {
@@ -293,7 +294,7 @@ fn write_parts<'a, T: Serialize + 'a>(bytes: &mut Vec<u8>, kind: Kind, items: im
     }
 }
 
-/// Finds the parts. They are not looked into.
+/// Splits bytes into parts without decoding them.
 fn parts(mut rest: &[u8]) -> Result<Vec<Part<'_>>, SnapshotError> {
     let mut parts = vec![];
     while !rest.is_empty() {
@@ -306,7 +307,8 @@ fn parts(mut rest: &[u8]) -> Result<Vec<Part<'_>>, SnapshotError> {
     Ok(parts)
 }
 
-/// Deals parts into shares of about as many bytes, in order: one for each processor, or fewer of little.
+/// Splits parts, in order, into shares of similar size: one for each processor, or fewer if there are few
+/// bytes.
 fn shares<'p, 'b>(parts: &'p [Part<'b>]) -> Vec<&'p [Part<'b>]> {
     let bytes: usize = parts.iter().map(|part| part.items.len()).sum();
     let processors = if bytes < SHARE { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
@@ -331,7 +333,7 @@ fn read<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, SnapshotError> {
     Ok(value)
 }
 
-/// Checks the head of a snapshot, and returns its position.
+/// Checks the head of a snapshot and returns its position.
 fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, SnapshotError> {
     if !bytes.starts_with(&MAGIC) {
         return Err(SnapshotError::NotASnapshot);
@@ -360,7 +362,7 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
     }
 }
 
-/// The number that stands at a place of a head.
+/// Returns the number at an offset of a head.
 fn number(head: &[u8], at: usize) -> u64 {
     let bytes = head[at..].first_chunk().expect("a head has eight bytes at each of its numbers");
     u64::from_le_bytes(*bytes)

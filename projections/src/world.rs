@@ -1,4 +1,4 @@
-//! The World: what is true after a position of the log, and every question that the services ask of it.
+//! The World: the state after a position of the log, and every query that the services make on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -32,65 +32,58 @@ use crate::ended::History;
 use crate::index::{Counts, Due, Facts, Former, Index, Whole, WorkRef};
 use crate::share::{self, Shared};
 
-/// How long what is gone stays remembered, with its epoch, its version and its answers: so long a repeated request is
-/// recognised, and a late report of an earlier life is refused. Measured in time of the log: something is forgotten
-/// with the first entry of its own subject that was decided this long after its last decision.
+/// Retention time of an aggregate that is gone. Its epoch, version and answers stay remembered, so that a
+/// repeated request is recognised and a late report of an earlier epoch is refused.
+///
+/// The time is measured in log time. An aggregate is forgotten with the first entry on its own subject that
+/// was decided this long after its last decision.
 pub const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// What an entry changed.
+/// Target that an entry changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// A process.
     Process(ProcessGuid),
-    /// A task.
     Task(TaskGuid),
-    /// A periodic task.
     Periodic(PeriodicGuid),
-    /// A parameterised task.
     Parameterised(ParameterisedGuid),
-    /// A domain.
     Domain(Domain),
-    /// A cell.
     Cell(CellId),
-    /// The cluster.
     Cluster,
 }
 
-/// What ended by an entry, and what did not after all, told while it is folded: whether the World remembers it or not.
+/// Event of the history of ended work, reported while an entry is folded. Events are reported even if the
+/// World does not keep them.
 #[derive(Clone, Copy, Debug)]
 pub enum Told<'a> {
     /// A container of an instance ended.
     InstanceEnded {
-        /// Its process.
         process: &'a ProcessGuid,
-        /// What is known of it.
         ended: &'a EndedInstance,
     },
-    /// An instance is in a container, which may have ended before, and come back with its cell.
+    /// An instance is in a container. If the container was reported as ended, that no longer holds: it came
+    /// back with its cell.
     InstanceTaken {
-        /// Which.
         container: InstanceGuid,
     },
     /// A task was deleted after it completed.
     TaskEnded {
-        /// What is known of it.
         ended: &'a EndedTask,
     },
 }
 
-/// Who is told.
+/// Receiver of history events.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(Told<'_>);
 
-/// What is true after a position of the log.
+/// State after a position of the log.
 ///
-/// The same entries give the same World: folded in one go, folded from a snapshot, or folded twice.
+/// The same entries always give the same World: folded in one pass, folded from a snapshot, or folded twice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
     pub(crate) position: Position,
     pub(crate) cluster: Option<Arc<Cluster>>,
     pub(crate) last: BTreeMap<Subject, (Position, Timestamp)>,
-    /// What pictures show is in maps that share what didn't change: a clone of one costs next to nothing, and folding on
-    /// copies only what it changes.
+    /// This map and the following ones are persistent. A clone shares unchanged nodes, so a World snapshot
+    /// costs next to nothing, and further folding copies only the nodes that it changes.
     pub(crate) processes: OrdMap<ProcessGuid, Arc<Process>>,
     pub(crate) tasks: OrdMap<TaskGuid, Arc<Task>>,
     pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
@@ -101,14 +94,16 @@ pub struct World {
     pub(crate) former: Former,
     pub(crate) history: History,
     pub(crate) found_by_convergence: u64,
-    /// Where the last decision stood of whatever was forgotten, the greatest of them.
+    /// Highest position of the last decision of a forgotten aggregate.
     pub(crate) forgotten: Position,
     pub(crate) index: Index,
     pub(crate) shared: Shared,
 }
 
-/// The World at one position, for whoever only reads: what rows and records show, without what only deciding needs. It
-/// costs next to nothing to make, and stays as it is while the World is folded on.
+/// World snapshot: the World at one position, for readers. It contains the state that rows and records show,
+/// without the state that only decisions need.
+///
+/// A snapshot costs next to nothing, and does not change while the World is folded further.
 #[derive(Clone, Debug)]
 pub struct Picture(Arc<World>);
 
@@ -121,7 +116,7 @@ impl Deref for Picture {
 }
 
 impl World {
-    /// A picture of it as it is now.
+    /// Returns a World snapshot of the current position.
     #[must_use]
     pub fn picture(&self) -> Picture {
         Picture(Arc::new(Self {
@@ -141,25 +136,25 @@ impl World {
         }))
     }
 
-    /// The World before the first entry.
+    /// Creates the World before the first entry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The position of the last entry that was folded.
+    /// Returns the position of the last entry that was folded.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// The cluster; none before it is founded.
+    /// Returns the cluster, or `None` before it is founded.
     #[must_use]
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_deref()
     }
 
-    /// Shows every cell that has an ordinal, in order of that.
+    /// Calls the visitor for every cell that has an ordinal, in order of the ordinals.
     pub fn numbered(&self, visit: process::Visit<'_>) {
         for (ordinal, id) in self.cluster.iter().flat_map(|cluster| &cluster.ordinals) {
             if let Some(cell) = self.cells.get(id) {
@@ -168,14 +163,14 @@ impl World {
         }
     }
 
-    /// The ordinal of a cell.
+    /// Returns the ordinal of a cell, or `None` if it has none.
     #[must_use]
     pub fn ordinal(&self, id: &CellId) -> Option<u32> {
         let mut all = self.cluster.iter().flat_map(|cluster| &cluster.ordinals);
         all.find(|(_, known)| *known == id).map(|(ordinal, _)| *ordinal)
     }
 
-    /// Whether a cell that is known has no ordinal, or one that is forgotten has one.
+    /// Returns `true` if a known cell has no ordinal, or a forgotten cell still has one.
     #[must_use]
     pub fn lacks_ordinals(&self) -> bool {
         let Some(cluster) = self.cluster() else { return false };
@@ -189,92 +184,92 @@ impl World {
         lacks
     }
 
-    /// The global processes, in order.
+    /// Returns the global processes in order of their guids.
     pub fn global(&self) -> impl Iterator<Item = &ProcessGuid> {
         self.index.global.iter()
     }
 
-    /// How many shards there are; [`DEFAULT_SHARDS`] before the cluster is founded.
+    /// Returns the number of shards, or [`DEFAULT_SHARDS`] before the cluster is founded.
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.cluster.as_ref().map_or(DEFAULT_SHARDS, |cluster| cluster.shards)
     }
 
-    /// The position of a subject's last entry; 0: it has none.
+    /// Returns the position of a subject's last entry, or 0 if it has none.
     #[must_use]
     pub fn last_on(&self, subject: &Subject) -> Position {
         self.last.get(subject).map_or(Position(0), |(position, _)| *position)
     }
 
-    /// When a subject's last decision was made; 0: it has none.
+    /// Returns the time of a subject's last decision, or 0 if it has none.
     #[must_use]
     pub fn last_time(&self, subject: &Subject) -> Timestamp {
         self.last.get(subject).map_or(Timestamp(0), |(_, at)| *at)
     }
 
-    /// Every subject with the time of its last decision.
+    /// Returns every subject with the time of its last decision.
     pub fn last_times(&self) -> impl Iterator<Item = (&Subject, Timestamp)> {
         self.last.iter().map(|(subject, (_, at))| (subject, *at))
     }
 
-    /// The greatest time of a decision so far. Times go forward on each subject, and not from one to the next.
+    /// Returns the latest time of a decision so far. Time increases on each subject, but not across subjects.
     #[must_use]
     pub fn latest(&self) -> Timestamp {
         self.last.values().map(|(_, at)| *at).max().unwrap_or_default()
     }
 
-    /// A process; also one that is gone and only remembered (see [`Process::is_gone`]).
+    /// Returns a process, even if it is gone and only remembered (see [`Process::is_gone`]).
     #[must_use]
     pub fn process(&self, guid: &ProcessGuid) -> Option<&Process> {
         self.processes.get(guid).map(Arc::as_ref)
     }
 
-    /// Processes in order of their guids, from the one after `after`. Those that are gone and only remembered are among
-    /// them: whoever lists the living leaves out what [`Process::is_gone`].
+    /// Returns processes in order of their guids, starting after `after`. They include processes that are
+    /// gone and only remembered; use [`Process::is_gone`] to filter them out.
     pub fn processes_from(&self, after: Option<&ProcessGuid>) -> impl Iterator<Item = &Process> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.processes.range::<_, ProcessGuid>((from, Bound::Unbounded)).map(|(_, process)| &**process)
     }
 
-    /// A task; also one that was deleted and is only remembered (its state is none).
+    /// Returns a task, even if it was deleted and is only remembered (its `state` is `None`).
     #[must_use]
     pub fn task(&self, guid: &TaskGuid) -> Option<&Task> {
         self.tasks.get(guid).map(Arc::as_ref)
     }
 
-    /// Tasks in order of their guids, from the one after `after`. Those that were deleted and are only remembered are
-    /// among them: whoever lists the living leaves out what has no state.
+    /// Returns tasks in order of their guids, starting after `after`. They include tasks that were deleted
+    /// and are only remembered; these have no state.
     pub fn tasks_from(&self, after: Option<&TaskGuid>) -> impl Iterator<Item = &Task> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.tasks.range::<_, TaskGuid>((from, Bound::Unbounded)).map(|(_, task)| &**task)
     }
 
-    /// A periodic task; also one that was removed and is only remembered.
+    /// Returns a periodic task, even if it was removed and is only remembered.
     #[must_use]
     pub fn periodic(&self, guid: &PeriodicGuid) -> Option<&Periodic> {
         self.periodics.get(guid).map(Arc::as_ref)
     }
 
-    /// Periodic tasks in order of their guids, from the one after `after`. Those that were removed and are only
-    /// remembered are among them: whoever lists the living leaves out what [`Periodic::is_gone`].
+    /// Returns periodic tasks in order of their guids, starting after `after`. They include tasks that were
+    /// removed and are only remembered; use [`Periodic::is_gone`] to filter them out.
     pub fn periodics_from(&self, after: Option<&PeriodicGuid>) -> impl Iterator<Item = &Periodic> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.periodics.range::<_, PeriodicGuid>((from, Bound::Unbounded)).map(|(_, periodic)| &**periodic)
     }
 
-    /// What a periodic task launched and is still there, in order of the guids.
+    /// Returns the tasks that a periodic task launched and that still exist, in order of their guids.
     pub fn launched_by(&self, guid: &PeriodicGuid) -> impl Iterator<Item = &Task> {
         self.named_after(guid.as_str()).filter(|task| task.guid.periodic().is_some())
     }
 
-    /// A parameterised task; also one that was removed and is only remembered.
+    /// Returns a parameterised task, even if it was removed and is only remembered.
     #[must_use]
     pub fn parameterised(&self, guid: &ParameterisedGuid) -> Option<&Parameterised> {
         self.parameterised.get(guid).map(Arc::as_ref)
     }
 
-    /// Parameterised tasks in order of their guids, from the one after `after`. Those that were removed and are only
-    /// remembered are among them: whoever lists the living leaves out what [`Parameterised::is_gone`].
+    /// Returns parameterised tasks in order of their guids, starting after `after`. They include tasks that
+    /// were removed and are only remembered; use [`Parameterised::is_gone`] to filter them out.
     pub fn parameterised_from(
         &self,
         after: Option<&ParameterisedGuid>,
@@ -284,12 +279,13 @@ impl World {
         range.map(|(_, known)| &**known)
     }
 
-    /// What was dispatched of a parameterised task and is still there, in order of the guids.
+    /// Returns the tasks that were dispatched from a parameterised task and still exist, in order of their
+    /// guids.
     pub fn dispatched_of(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
         self.named_after(guid.as_str()).filter(|task| task.guid.dispatched().is_some())
     }
 
-    /// The tasks that are named after whoever launched them.
+    /// Returns the tasks whose guid starts with the guid of their launcher.
     fn named_after(&self, launcher: &str) -> impl Iterator<Item = &Task> {
         let first = format!("{launcher}{LAUNCH_MARK}");
         let from = (Bound::Included(first.as_str()), Bound::Unbounded);
@@ -297,7 +293,7 @@ impl World {
         tasks.take_while(move |task| task.guid.as_str().starts_with(&first))
     }
 
-    /// The freshness of a domain; none: nobody ever refreshed it.
+    /// Returns the freshness of a domain, or `None` if it was never refreshed.
     #[must_use]
     pub fn domain(&self, domain: &Domain) -> Option<&Freshness> {
         self.domains.get(domain)
@@ -326,109 +322,115 @@ impl World {
         self.index.usage.iter().map(|(domain, used)| (domain, *used))
     }
 
-    /// Whether a domain is fresh. One that nobody refreshed isn't.
+    /// Returns `true` if a domain is fresh. A domain that was never refreshed is not.
     #[must_use]
     pub fn is_fresh(&self, domain: &Domain, now: Timestamp) -> bool {
         self.domain(domain).is_some_and(|freshness| freshness.is_fresh(now))
     }
 
-    /// Every domain that was ever refreshed, fresh or not, in order.
+    /// Returns every domain that was ever refreshed, fresh or not, in order.
     pub fn domains(&self) -> impl Iterator<Item = (&Domain, &Freshness)> {
         self.domains.iter()
     }
 
-    /// A cell; also one that disappeared.
+    /// Returns a cell, even if it is absent.
     #[must_use]
     pub fn cell(&self, id: &CellId) -> Option<&Cell> {
         self.cells.get(id)
     }
 
-    /// Every cell that ever appeared, present or not, in order.
+    /// Returns every known cell, present or not, in order of their ids.
     pub fn cells(&self) -> impl Iterator<Item = (&CellId, &Cell)> {
         self.cells.iter()
     }
 
-    /// Whether a cell is present.
+    /// Returns `true` if a cell is present.
     #[must_use]
     pub fn is_present(&self, id: &CellId) -> bool {
         self.cell(id).is_some_and(|cell| cell.present)
     }
 
-    /// Every record that names a cell: CLAIMED and RUNNING instances, evacuating twins, RUNNING tasks.
+    /// Returns every record that names a cell: CLAIMED and RUNNING instances, evacuating instances, RUNNING
+    /// tasks.
     pub fn on_cell(&self, id: &CellId) -> impl Iterator<Item = &WorkRef> {
         self.index.on_cell.get(id).into_iter().flat_map(|cell| &cell.work)
     }
 
-    /// What the containers that the log has on a cell take of it, each as its definition says.
+    /// Returns the resources of a cell that its containers reserve according to the log and their
+    /// definitions.
     #[must_use]
     pub fn used_on(&self, id: &CellId) -> Resources {
         self.index.on_cell.get(id).map_or(Resources::default(), |cell| cell.used)
     }
 
-    /// The cells that a record names, present or not: where to look for what a lost cell left behind.
+    /// Returns the cells that a record names, present or not. A lost cell is among them until its records are
+    /// gone.
     pub fn named_cells(&self) -> impl Iterator<Item = &CellId> {
         self.index.on_cell.keys()
     }
 
-    /// What is to be placed: UNCLAIMED indices and PENDING tasks, also those with a placement error.
+    /// Returns the work to place: UNCLAIMED indices and PENDING tasks, including those with a placement
+    /// error.
     pub fn work(&self) -> impl Iterator<Item = &WorkRef> {
         self.index.work.iter()
     }
 
-    /// Instances that were asked to stop and still have a record.
+    /// Returns the instances that were asked to stop and still have a record.
     pub fn stopping(&self) -> impl Iterator<Item = &WorkRef> {
         self.index.stopping.iter()
     }
 
-    /// Tasks that are COMPLETED and whose completion callback is to be called.
+    /// Returns the COMPLETED tasks whose completion callback is still to be called.
     pub fn callbacks(&self) -> impl Iterator<Item = &TaskGuid> {
         self.index.callbacks.iter()
     }
 
-    /// Processes, tasks and periodic tasks whose `next_due` has come, each once, the one that is due longest first.
+    /// Returns the processes, tasks and periodic tasks that are due at `now`, each once, earliest first.
     #[must_use]
     pub fn due(&self, now: Timestamp) -> Vec<Due> {
         self.index.due(now)
     }
 
-    /// Everything that is due at `now`, each time with what is due then, the earliest first.
+    /// Returns every due time up to `now` with its aggregate, earliest first.
     #[must_use]
     pub fn due_times(&self, now: Timestamp) -> Vec<(Timestamp, Due)> {
         self.index.due_times(now)
     }
 
-    /// When something is next due.
+    /// Returns the earliest due time, or `None` if nothing will be due.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.index.next_due()
     }
 
-    /// How much there is of everything.
+    /// Returns counts of processes, instances, tasks and evaluations.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.index.counts
     }
 
-    /// How many decisions made work that only convergence found. In a healthy cluster this stays at 0.
+    /// Returns the number of decisions that created work which only convergence found. It stays at 0 in a
+    /// healthy cluster.
     #[must_use]
     pub const fn found_by_convergence(&self) -> u64 {
         self.found_by_convergence
     }
 
-    /// Up to where decisions may stand about what is not known any more: of a process, a task or a periodic task that is
-    /// unknown, none stands behind it.
+    /// Returns the highest position of a decision about a forgotten aggregate. An aggregate that the World
+    /// does not know has no decision after this position.
     #[must_use]
     pub const fn forgotten(&self) -> Position {
         self.forgotten
     }
 
-    /// Folds an entry, and returns what it changed: each aggregate once, in order of first appearance. Forgetting what
-    /// has long been gone is not a change. An entry at or below [`World::position`] was folded already and changes nothing.
+    /// Folds an entry and returns what it changed: each target once, in order of first appearance. Forgetting
+    /// an aggregate after its retention time is not a change. An entry at or below [`World::position`] was
+    /// folded already and changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
         self.fold_telling(position, entry, &mut |_| {})
     }
 
-    /// Folds an entry as [`World::fold`] does, and tells what ends by it, in order.
+    /// Folds an entry like [`World::fold`], and reports history events in order.
     pub fn fold_telling(&mut self, position: Position, entry: &Entry, tell: Tell<'_>) -> Vec<Change> {
         if position <= self.position {
             return vec![];
@@ -516,7 +518,7 @@ impl World {
         }
         let left = process.domain.clone();
         let used = used_by_process(process);
-        // The log says which version this is, even if the process was forgotten in between.
+        // The log has the version, even if the process was forgotten before this decision.
         process.version = decision.version.saturating_sub(1);
         let ended = process::evolve(process, &decision.events, &decision.stamp());
         process.last_decision = self.position;
@@ -534,7 +536,7 @@ impl World {
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
-        // From here on, names are those that the process holds: the sets keep them, and the text of each is there once.
+        // From here on, use the guid that the process holds, so that the sets share its text.
         let guid = &process.guid;
         for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
             drop_former(&mut self.former, guid, &place, before, after);
@@ -558,7 +560,7 @@ impl World {
             tell(Told::TaskEnded { ended: &ended });
             self.history.task_ended(self.position, ended);
         }
-        // The name that the sets hold already, so that its text is there once.
+        // Use the guid that the sets hold already, so that its text exists once.
         let known = old.as_ref().map(|old| old.guid.clone());
         let guid = &known.unwrap_or_else(|| guid.clone());
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else {
@@ -663,7 +665,8 @@ impl World {
         }
     }
 
-    /// Every subject of the new number of shards ends where the number changed: all that is known was recorded before.
+    /// Makes every subject of the new number of shards end at the change: everything known was recorded
+    /// before it.
     fn reshard(&mut self) {
         let is_shard = |subject: &Subject| subject.is_shard();
         let of_shards = self.last.iter().filter(|(subject, _)| is_shard(subject));
@@ -679,8 +682,8 @@ impl World {
         }
     }
 
-    /// Forgets what a subject has remembered long enough. After folding, so that a decision always finds what it was
-    /// decided on.
+    /// Forgets the aggregates of a subject that are past their retention time. Runs after folding, so that a
+    /// decision always finds the state that it was based on.
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
         while let Some(which) = self.index.gone.pop(subject, now) {
             if let Due::Parameterised(guid) = &which
@@ -726,7 +729,7 @@ impl World {
                     self.processes.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations)
                 }
                 Due::Task(guid) => self.tasks.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations),
-                // It has none: what it launches has.
+                //                 // These have no evaluations; the tasks that they launch do.
                 Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
@@ -740,8 +743,8 @@ impl World {
         }
     }
 
-    /// Remembers a parameterised task that was removed for as long again if a task of it is there: the numbers of another
-    /// life go on behind those of this.
+    /// Extends the retention of a removed parameterised task if one of its tasks still exists, and returns
+    /// `true` in that case. A later epoch then continues its numbers.
     fn remembers_longer(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
         let there = self.dispatched_of(guid).any(|task| task.state.is_some());
         if let Some(known) = self.parameterised.get_mut(guid).filter(|_| there) {
@@ -750,7 +753,8 @@ impl World {
         there
     }
 
-    /// Takes in what another World has of a snapshot and this one hasn't.
+    /// Adds the processes, tasks, periodic and parameterised tasks that another World read from the same
+    /// snapshot.
     pub(crate) fn unite(&mut self, other: Self) {
         self.processes = take(&mut self.processes).union(other.processes);
         self.tasks = take(&mut self.tasks).union(other.tasks);
@@ -760,7 +764,7 @@ impl World {
         self.shared.unite(other.shared);
     }
 
-    /// Takes in a process of a snapshot: into every set, and with what it shares.
+    /// Adds a process of a snapshot to the World and to every set, with shared parts.
     pub(crate) fn take_process(&mut self, mut process: Process) {
         let (guid, shards) = (process.guid.clone(), self.shards());
         self.shared.enter(&mut process.domain);
@@ -779,7 +783,7 @@ impl World {
         self.processes.insert(guid, Arc::new(process));
     }
 
-    /// Takes in a periodic task of a snapshot: into every set, and with what it shares.
+    /// Adds a periodic task of a snapshot to the World and to every set, with shared parts.
     pub(crate) fn take_periodic(&mut self, mut periodic: Periodic) {
         let (guid, shards) = (periodic.guid.clone(), self.shards());
         self.shared.enter(&mut periodic.domain);
@@ -789,7 +793,7 @@ impl World {
         self.periodics.insert(guid, Arc::new(periodic));
     }
 
-    /// Takes in a parameterised task of a snapshot: into every set, and with what it shares.
+    /// Adds a parameterised task of a snapshot to the World and to every set, with shared parts.
     pub(crate) fn take_parameterised(&mut self, mut known: Parameterised) {
         let (guid, shards) = (known.guid.clone(), self.shards());
         self.shared.enter(&mut known.domain);
@@ -800,7 +804,7 @@ impl World {
         self.parameterised.insert(guid, Arc::new(known));
     }
 
-    /// Takes in a task of a snapshot: into every set, and with what it shares.
+    /// Adds a task of a snapshot to the World and to every set, with shared parts.
     pub(crate) fn take_task(&mut self, mut task: Task) {
         let (guid, shards) = (task.guid.clone(), self.shards());
         self.shared.enter(&mut task.domain);
@@ -815,20 +819,21 @@ impl World {
     }
 }
 
-/// Returns the part of a process in the usage of its domain.
+/// Returns the share of a process in the usage of its domain.
 fn used_by_process(process: &Process) -> Usage {
     let Some(desired) = &process.desired else { return Usage::default() };
     let instances = desired.cells.as_ref().map_or(u64::from(desired.instances), |cells| cells.len() as u64);
     Usage { instances, processes_and_tasks: 1 }
 }
 
-/// Returns the part of a task, a periodic or a parameterised task in the usage of its domain.
+/// Returns the share of a task, a periodic or a parameterised task in the usage of its domain.
 fn used_by(is_there: bool) -> Usage {
     Usage { instances: 0, processes_and_tasks: u64::from(is_there) }
 }
 
-/// Whether nothing but convergence found the work that a decision made: its evaluation says so, or a BBS by itself
-/// created an instance that it didn't remove in the same decision.
+/// Returns `true` if only convergence found the work of a decision. Either its evaluation has that trigger,
+/// or a BBS created an instance without a command, and not as a replacement for one that it removed in the
+/// same decision.
 fn only_convergence_found(decision: &Decision) -> bool {
     let by_bbs = match &decision.actor {
         Actor::Bbs(_) => true,
@@ -838,7 +843,7 @@ fn only_convergence_found(decision: &Decision) -> bool {
     let mut of_cells = false;
     decision.events.iter().any(|event| match event {
         Event::Evaluation(evaluation::Event::Created { trigger, .. }) => *trigger == Trigger::Convergence,
-        // A cell came to a global process: that is why.
+        // The instance is explained: a cell joined a global process.
         Event::Desired(desired::Event::CellsChanged { .. }) => {
             of_cells = true;
             false
@@ -865,8 +870,8 @@ fn only_convergence_found(decision: &Decision) -> bool {
     })
 }
 
-/// The places whose facts a decision may change: those at the indices that its events name, and all if it changes what is
-/// desired. What is desired at a place depends on what else is at its index.
+/// Returns the slots whose facts a decision may change: those at the indices that its events name, or all
+/// slots if it changes the desired state. The facts of a slot depend on the other slots at its index.
 fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
     let mut touched = vec![];
     let all = || process.slots.iter().map(|slot| slot.place.clone());
@@ -903,7 +908,7 @@ fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
     touched
 }
 
-/// Whether the definitions of a process go with an event, or are replaced.
+/// Returns `true` if an event removes or replaces the definitions of a process.
 fn ends_life(event: &Event) -> bool {
     match event {
         Event::Desired(event) => match event {
@@ -928,12 +933,12 @@ fn ends_life(event: &Event) -> bool {
     }
 }
 
-/// Whether a definition comes with an event.
+/// Returns `true` if an event adds a definition.
 fn brings_definition(event: &Event) -> bool {
     matches!(event, Event::Desired(desired::Event::Desired(_) | desired::Event::DefinitionAdded { .. }))
 }
 
-/// Whether policies come with an event.
+/// Returns `true` if an event sets policies.
 fn brings_policies(event: &Event) -> bool {
     let brings = |event: &desired::Event| match event {
         desired::Event::Desired(_) => true,
@@ -948,7 +953,7 @@ fn brings_policies(event: &Event) -> bool {
     matches!(event, Event::Desired(event) if brings(event))
 }
 
-/// Notes what the containers of a process take, before its definitions go.
+/// Notes the resources of a process's containers before its definitions are removed.
 fn note_former<'a>(
     former: &mut Former,
     guid: &ProcessGuid,
@@ -962,7 +967,7 @@ fn note_former<'a>(
     }
 }
 
-/// Drops the note of a container that the record of its place no longer names.
+/// Drops the note of a container that the record of its slot no longer names.
 fn drop_former(former: &mut Former, guid: &ProcessGuid, place: &Place, before: &Facts, after: &Facts) {
     let Some(of_process) = former.get_mut(guid) else { return };
     for (by, _) in before.containers() {

@@ -22,7 +22,7 @@ pub fn crc64(parts: &[&[u8]]) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn they_are_what_they_are_called() {
+    fn checksums_match_published_check_values() {
         assert_eq!(super::crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(super::crc64(&[b"1234", b"", b"56789"]), 0x995d_c9bb_df19_39fa);
     }

@@ -137,7 +137,7 @@ mod tests {
     use crate::names::{CellId, ClientName, EntryId};
 
     #[test]
-    fn an_event_is_a_cloudevent_with_all_that_its_decision_says() {
+    fn cloudevent_contains_all_metadata_of_decision() {
         let decision = Decision {
             id: DecisionId(Uuid::from_u128(7)),
             aggregate: Aggregate::Cell(CellId::new("c1").unwrap()),

@@ -116,7 +116,7 @@ mod tests {
     use super::in_numbers;
 
     #[test]
-    fn expressions_are_read_as_crontab_has_them() {
+    fn expressions_parse_like_crontab() {
         for (cron, numbers) in [
             ("*/15 8-18/2 1,15 JAN-mar MON-FRI", "*/15 8-18/2 1,15 1-3 1-5"),
             ("5/10 0 * * *", "5-59/10 0 * * +*"),

@@ -44,7 +44,7 @@ mod tests {
     use crate::stored;
 
     #[test]
-    fn each_type_of_event_is_one_word_of_its_own() {
+    fn event_types_have_distinct_subject_tokens() {
         let tokens: BTreeSet<String> = stored::Event::TYPES.iter().map(|name| token(name)).collect();
         let unversioned = stored::Event::TYPES.iter().map(|name| name.rsplit_once(".v").unwrap().0);
         assert_eq!(tokens.len(), unversioned.collect::<BTreeSet<_>>().len());
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_names_what_something_happened_to() {
+    fn subject_names_aggregate_and_event() {
         let of = |aggregate| subject(ClusterId(Uuid::nil()), &aggregate, &Event::Cell(cell::Event::Left {}));
         assert_eq!(of(Aggregate::Cell(CellId::new("c1").unwrap())), "muster.feed.cell.c1.cell_left");
         assert_eq!(

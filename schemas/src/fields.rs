@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_answered_with_the_name_that_was_meant() {
+    fn misspelled_name_suggests_nearest_known_name() {
         let known = ["memory_mb", "disk_mb", "domain", "instances", "process_guid", "action"];
         for (slip, meant) in [
             ("memory", Some("memory_mb")),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_stays_small() {
+    fn refusal_with_many_bad_fields_is_bounded() {
         let problems = Problems::default();
         for at in 0..10_000 {
             problems.note(format!("{}{at}", "x".repeat(1000)), "is unknown");

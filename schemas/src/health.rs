@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once_and_what_is_kept_is_bounded() {
+    fn health_reports_each_change_once_and_bounds_probes() {
         let mut health = MonitorHealth::default();
         assert!(health.note(probe(1, Some("Exited with status 7"), &["refused", " "])));
         assert_eq!(health.complaint().as_deref(), Some("Exited with status 7: refused"));

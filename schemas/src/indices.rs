@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_become_ranges_and_back() {
+    fn indices_round_trip_through_ranges() {
         let indices: Indices = [5, 0, 1, 2, 9, 1, 10].into_iter().collect();
         assert_eq!(indices.ranges(), [(0, 2), (5, 5), (9, 10)]);
         assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2, 5, 9, 10]);

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_isolation_has_one_text() {
+    fn isolation_has_exactly_one_text_form() {
         for walls in 0..=Isolation::FULL.walls {
             let isolation = Isolation { walls };
             assert_eq!(isolation.to_string().parse(), Ok(isolation));

@@ -15,7 +15,7 @@ fn named(count: usize, value: &str) -> BTreeMap<AttributeName, String> {
 }
 
 #[test]
-fn names_have_an_alphabet_and_a_length() {
+fn attribute_name_with_bad_character_or_length_is_refused() {
     for name in ["rack", "os.name", "unique.cell_id", "A-b_9", &"x".repeat(64)] {
         assert_eq!(AttributeName::new(name).unwrap().as_str(), name);
     }
@@ -25,7 +25,7 @@ fn names_have_an_alphabet_and_a_length() {
 }
 
 #[test]
-fn a_cell_has_so_many_attributes_of_such_a_size_and_not_more() {
+fn attributes_beyond_count_or_size_limit_are_refused() {
     assert!(Attributes::new(named(limits::CELL_ATTRIBUTES, "x")).is_ok());
     let many = limits::CELL_ATTRIBUTES + 1;
     assert_eq!(Attributes::new(named(many, "x")), Err(BadAttribute::Many(many)));
@@ -39,7 +39,7 @@ fn a_cell_has_so_many_attributes_of_such_a_size_and_not_more() {
 }
 
 #[test]
-fn what_is_recorded_of_a_cell_anyway_can_not_be_set() {
+fn reserved_attribute_cannot_be_set_and_shows_recorded_value() {
     let presence = fixtures::presence(1);
     let id = fixtures::cell_id("c1");
     let offer = presence.offer(&id);
@@ -51,7 +51,7 @@ fn what_is_recorded_of_a_cell_anyway_can_not_be_set() {
 }
 
 #[test]
-fn what_a_message_says_is_judged_too() {
+fn attributes_in_message_are_validated() {
     let read = |text: &str| serde_json::from_str::<Attributes>(text).map_err(|error| error.to_string());
     assert_eq!(read(r#"{"rack": "r1"}"#).unwrap().get("rack"), Some("r1"));
     assert!(read(r#"{"zone": "z1"}"#).unwrap_err().contains("can't be set"));
@@ -59,7 +59,7 @@ fn what_a_message_says_is_judged_too() {
 }
 
 #[test]
-fn a_cell_appears_again_when_its_attributes_change() {
+fn cell_with_changed_attributes_appears_again() {
     let seen = |rack| {
         let attributes = fixtures::attributes(&[("rack", rack)]);
         let presence = cell::Presence { attributes, ..fixtures::presence(1) };

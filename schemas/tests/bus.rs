@@ -85,7 +85,7 @@ fn matches(pattern: &str, subject: &str) -> bool {
 
 proptest! {
     #[test]
-    fn a_subject_is_read_as_it_was_written(subject in any_subject(), other in any_subject()) {
+    fn subject_round_trips_and_matches_its_patterns_only(subject in any_subject(), other in any_subject()) {
         let text = subject.to_string();
         prop_assert_eq!(BusSubject::parse(&text), Ok(subject.clone()));
         prop_assert_eq!(subject == other, text == other.to_string());
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_written_so(text in "(muster\\.)?(client|operator|cell|query|beat|alive|auctioneer)(\\.[a-z*>. ]{0,9}){0,5}") {
+    fn parsed_subject_formats_as_its_text(text in "(muster\\.)?(client|operator|cell|query|beat|alive|auctioneer)(\\.[a-z*>. ]{0,9}){0,5}") {
         if let Ok(subject) = BusSubject::parse(&text) {
             prop_assert_eq!(subject.to_string(), text);
         }
@@ -107,7 +107,7 @@ proptest! {
 }
 
 #[test]
-fn caller_of_a_query_is_read_from_its_root_alone() {
+fn caller_of_query_is_parsed_from_subject_root() {
     let of = Caller::of_subject;
     let client = Caller::Client(Domain::new("d").unwrap(), ClientName::new("operator").unwrap());
     assert_eq!(of("muster.query.client.d.operator.lrp.burn"), Some(client.clone()));
@@ -124,7 +124,7 @@ fn caller_of_a_query_is_read_from_its_root_alone() {
 }
 
 #[test]
-fn what_is_no_subject_is_refused_with_what_would_be_one() {
+fn invalid_subject_is_refused_with_suggestion() {
     let refusal = |text: &str| BusSubject::parse(text).unwrap_err();
     for text in [
         "",

@@ -146,7 +146,7 @@ fn problems(spec: Value) -> Vec<String> {
 }
 
 #[test]
-fn an_application_runs_as_it_is() {
+fn application_spec_of_cloud_foundry_is_accepted() {
     let read = lrp(application()).unwrap();
     let definition = &read.definition;
     let sandbox: &Sandbox = definition.sandbox.as_deref().unwrap();
@@ -171,7 +171,7 @@ fn an_application_runs_as_it_is() {
 }
 
 #[test]
-fn staging_runs_as_it_is() {
+fn staging_spec_of_cloud_foundry_is_accepted() {
     let read = task(staging()).unwrap();
     let Action::Timeout(limited) = &read.definition.action else { panic!("{:?}", read.definition.action) };
     let mut sources = vec![];
@@ -187,7 +187,7 @@ fn staging_runs_as_it_is() {
 }
 
 #[test]
-fn what_is_refused_is_named_with_the_reason() {
+fn unsupported_field_is_refused_with_reason() {
     let rule = json!([{"protocol": "tcp", "destinations": ["0.0.0.0/0"], "ports": [443]}]);
     let shared = "egress_rules: a container shares its host's network, of which no rule can open or close a part: \
                   give none, and network none if it shall reach nothing";
@@ -238,7 +238,7 @@ fn what_is_refused_is_named_with_the_reason() {
 }
 
 #[test]
-fn what_is_fetched_and_sent_has_a_place_a_url_and_a_whole_checksum() {
+fn transfer_with_bad_path_url_or_checksum_is_refused() {
     let download = |field: &str, value: Value| {
         let mut body = json!({"from": "http://a/b", "to": "app", "checksum_algorithm": "md5", "checksum_value": "a".repeat(32)});
         body[field] = value;
@@ -264,7 +264,7 @@ fn what_is_fetched_and_sent_has_a_place_a_url_and_a_whole_checksum() {
 }
 
 #[test]
-fn only_paths_from_the_root_ask_for_files_of_its_own() {
+fn absolute_path_requires_file_isolation() {
     let plain = json!({
         "process_guid": "web", "domain": "d",
         "action": {"download": {"from": "http://a/b", "to": "app"}},

@@ -258,7 +258,7 @@ fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> 
 const PINNED: (u64, usize, u64) = (5, 6_958, 0xe573_26c3_9251_81af);
 
 #[test]
-fn every_message_travels_and_looks_as_its_schema_says() {
+fn messages_round_trip_and_match_pinned_schema() {
     let service = ServiceId::new("bbs-1").unwrap();
     let done = Done { position: Position(4), version: 2 };
     let evacuations = [Evacuation::None, Evacuation::Wanted, Evacuation::Began(Timestamp(5))];
@@ -305,7 +305,7 @@ fn every_message_travels_and_looks_as_its_schema_says() {
 }
 
 #[test]
-fn bytes_of_another_schema_are_to_be_said_again() {
+fn message_of_other_schema_is_unreadable() {
     let bytes = encode(Form::Postcard, &heartbeat());
     for at in 4..12 {
         let mut other = bytes.clone();
@@ -315,7 +315,7 @@ fn bytes_of_another_schema_are_to_be_said_again() {
 }
 
 #[test]
-fn a_length_that_lies_is_refused() {
+fn message_with_wrong_length_is_refused() {
     let bytes = encode(Form::Postcard, &heartbeat());
     for length in [0, 1, u32::MAX] {
         let mut lying = bytes.clone();
@@ -331,7 +331,7 @@ struct Of<T> {
 }
 
 #[test]
-fn what_is_too_long_or_too_deep_is_refused_unread() {
+fn oversized_or_deeply_nested_json_is_refused() {
     let refused = |bytes: &[u8], why: &str| {
         let refusal = decode::<serde_json::Value>(bytes).unwrap_err();
         assert!(refusal.to_string().contains(why), "{refusal}");
@@ -363,7 +363,7 @@ fn varint(mut number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn action_trees_are_bounded_before_they_are_built() {
+fn action_tree_beyond_limits_is_refused_before_allocation() {
     // A chain of nodes: `Try` is the third kind, and contains only its child.
     let tries = |count: usize| [varint(count as u64), vec![2; count]].concat();
     let refused = |body: Vec<u8>| {
@@ -391,7 +391,7 @@ fn deep(levels: usize) -> Action {
 }
 
 #[test]
-fn the_deepest_and_the_widest_tree_travel() {
+fn action_tree_at_limits_round_trips() {
     let action = deep(limits::ACTION_DEPTH);
     for form in [Form::Json, Form::Postcard] {
         assert_eq!(decode::<Action>(&encode(form, &action)).unwrap().0, action);
@@ -404,7 +404,7 @@ fn the_deepest_and_the_widest_tree_travel() {
 }
 
 #[test]
-fn faults_of_a_tree_name_their_paths() {
+fn faults_of_action_tree_name_their_paths() {
     let bad = Action::Timeout(Timeout {
         action: Box::new(Action::Serial(Group { actions: vec![run(""), Action::Run(Run::default())] })),
         timeout_ms: 0,
@@ -422,7 +422,7 @@ proptest! {
     #![proptest_config(cases(200))]
 
     #[test]
-    fn any_tree_travels(action in any_action()) {
+    fn any_valid_action_tree_round_trips(action in any_action()) {
         for form in [Form::Json, Form::Postcard] {
             let (read, _) = decode::<Action>(&encode(form, &action)).unwrap();
             prop_assert_eq!(&read, &action);
@@ -431,7 +431,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(body in proptest::collection::vec(any::<u8>(), 0..300)) {
         drop(decode::<Reports>(&body));
         drop(decode::<Perform>(&postcard_of(&body)));
         drop(decode::<Action>(&postcard_of(&body)));
@@ -441,7 +441,7 @@ proptest! {
     }
 
     #[test]
-    fn a_name_is_one_token_in_every_form(name in any_name(), other in "\\PC{0,140}") {
+    fn name_round_trips_and_invalid_name_is_refused(name in any_name(), other in "\\PC{0,140}") {
         let domain = Domain::new(&name).unwrap();
         for form in [Form::Json, Form::Postcard] {
             prop_assert_eq!(&decode::<Of<Domain>>(&encode(form, &Of { of: &domain })).unwrap().0.of, &domain);
@@ -454,14 +454,14 @@ proptest! {
     }
 
     #[test]
-    fn a_subject_has_one_spelling(text in "muster\\.event\\.(lrp|task|cell|domain|cluster)(\\.[0-9a-z+ .*>]{0,6})?") {
+    fn parsed_subject_formats_as_its_text(text in "muster\\.event\\.(lrp|task|cell|domain|cluster)(\\.[0-9a-z+ .*>]{0,6})?") {
         if let Some(subject) = Subject::parse(&text) {
             prop_assert_eq!(subject.to_string(), text);
         }
     }
 
     #[test]
-    fn indices_are_a_set(members in proptest::collection::btree_set(prop_oneof![0..40_u32, u32::MAX - 5..=u32::MAX], 0..30)) {
+    fn indices_behave_like_a_set(members in proptest::collection::btree_set(prop_oneof![0..40_u32, u32::MAX - 5..=u32::MAX], 0..30)) {
         let indices: Indices = members.iter().copied().collect();
         prop_assert_eq!(indices.iter().collect::<Vec<_>>(), members.iter().copied().collect::<Vec<_>>());
         prop_assert_eq!(indices.len(), members.len() as u64);
@@ -472,7 +472,7 @@ proptest! {
     }
 
     #[test]
-    fn time_never_overflows(at: u64, other: u64, nanos: u64) {
+    fn timestamp_arithmetic_saturates(at: u64, other: u64, nanos: u64) {
         let (moment, length) = (Timestamp(at), Duration::from_nanos(nanos));
         prop_assert!(moment + length >= moment && moment - length <= moment);
         prop_assert!(moment + Duration::MAX == Timestamp(u64::MAX));
@@ -485,7 +485,7 @@ proptest! {
 }
 
 #[test]
-fn indices_have_one_spelling() {
+fn indices_in_non_canonical_form_are_refused() {
     for bad in
         ["[[1,0]]", "[[0,1],[2,3]]", "[[2,3],[0,0]]", "[[0,1],[1,2]]", "[[0,4294967295],[0,0]]", "[[0]]"]
     {
@@ -497,7 +497,7 @@ fn indices_have_one_spelling() {
 }
 
 #[test]
-fn cut_text_stays_text() {
+fn cut_text_is_valid_and_within_limit() {
     let text = "\u{1f600}".repeat(100);
     for bytes in 0..50 {
         let cut = limits::cut(&text, bytes);
@@ -514,7 +514,7 @@ fn sealed(body: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_entry_tells_a_newer_format_an_unknown_event_and_garbage_apart() {
+fn decode_error_distinguishes_newer_format_unknown_event_and_garbage() {
     let entry = Entry { id: EntryId(id(1)), format: cluster::FORMAT, decisions: vec![] };
     assert_eq!(Entry::decode(&entry.encode()), Ok(entry.clone()));
     assert_eq!(Entry::encode_decisions(entry.id, b""), entry.encode());
@@ -559,7 +559,7 @@ fn an_entry_tells_a_newer_format_an_unknown_event_and_garbage_apart() {
 /// Flips each bit of each golden entry. The result is always damaged or malformed, and never another entry or
 /// one of a newer format.
 #[test]
-fn an_entry_with_a_bit_changed_is_damaged() {
+fn entry_with_flipped_bit_is_damaged() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     for path in files.filter(|path| !crate::golden::SCHEMAS.iter().any(|schema| path.ends_with(schema))) {
@@ -579,7 +579,7 @@ fn an_entry_with_a_bit_changed_is_damaged() {
 }
 
 #[test]
-fn a_cluster_id_is_read_from_its_text() {
+fn cluster_id_round_trips_through_text() {
     let cluster = ClusterId(id(0x1234));
     assert_eq!(cluster.to_string().parse::<ClusterId>().unwrap(), cluster);
     assert!("not-an-id".parse::<ClusterId>().is_err());

@@ -83,7 +83,7 @@ fn stamp(number: u64) -> Stamp {
 }
 
 #[test]
-fn a_claim_that_is_one_too_many_on_a_cell_is_refused() {
+fn claim_beyond_distinct_cell_limit_is_refused() {
     let mut stage =
         Stage::new(Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() });
     stage.claim(0, "c1").unwrap();
@@ -97,7 +97,7 @@ fn a_claim_that_is_one_too_many_on_a_cell_is_refused() {
 }
 
 #[test]
-fn a_claim_that_is_one_too_many_of_a_value_is_refused() {
+fn claim_beyond_distinct_attribute_limit_is_refused() {
     let mut stage = Stage::new(Rule {
         attribute: Some("rack".parse().unwrap()),
         operator: Operator::DistinctAttribute,

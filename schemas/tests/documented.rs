@@ -215,7 +215,7 @@ fn schema_of(title: &str, list: &str, by_name: Map<String, Value>, schemas: Sche
 }
 
 #[test]
-fn the_schemas_of_commands_and_queries_are_checked_in() {
+fn schemas_of_commands_and_queries_match_golden_files() {
     for (file, schema) in [("commands.json", commands_schema()), ("queries.json", queries_schema())] {
         let path = folder().join(file);
         if may_write() {
@@ -323,7 +323,7 @@ fn evaluation() -> EvaluationId {
 }
 
 #[test]
-fn a_body_has_the_fields_that_its_schema_has() {
+fn command_body_has_exactly_the_fields_of_its_schema() {
     let schema = commands_schema();
     for command in every_command() {
         let called = name(command.noun_and_verb());
@@ -659,12 +659,12 @@ fn quota_table() -> String {
 }
 
 #[test]
-fn the_tables_of_the_page_are_what_the_types_say() {
+fn generated_tables_of_clients_page_match_types() {
     check_tables(&page(), &tables());
 }
 
 #[test]
-fn table_of_quotas_in_the_model_has_the_defaults() {
+fn generated_quota_table_of_model_page_matches_defaults() {
     let model = page().with_file_name("model.md");
     check_tables(&model, &BTreeMap::from([("quotas", quota_table())]));
 }
@@ -693,7 +693,7 @@ fn check_tables(document: &Path, tables: &BTreeMap<&'static str, String>) {
 }
 
 #[test]
-fn the_page_names_every_command_query_and_code() {
+fn clients_page_lists_every_command_query_and_code() {
     let text = fs::read_to_string(page()).unwrap();
     let commands = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
     let queries = QueryVerb::ALL.map(QueryVerb::noun_and_verb);
@@ -712,7 +712,7 @@ fn the_page_names_every_command_query_and_code() {
 }
 
 #[test]
-fn every_link_within_the_documents_leads_somewhere() {
+fn documentation_links_resolve() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let docs = fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path());
     let adrs = fs::read_dir(root.join("docs/adr")).unwrap().map(|file| file.unwrap().path());

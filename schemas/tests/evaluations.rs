@@ -45,7 +45,7 @@ const STATUSES: [(&str, Named); 7] = [
 ];
 
 #[test]
-fn transitions_are_those_of_the_table_in_both_directions() {
+fn transitions_match_conformance_table() {
     let mut lines = TABLE.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let head = lines.next().unwrap();
     assert_eq!(head[1..], STATUSES.map(|(name, _)| name), "every status has a column");
@@ -67,7 +67,7 @@ fn transitions_are_those_of_the_table_in_both_directions() {
 
 /// Invalid transitions in a log leave an evaluation unchanged.
 #[test]
-fn a_step_that_may_not_be_changes_nothing() {
+fn invalid_transition_leaves_evaluation_unchanged() {
     let one = EvaluationId(id(1));
     let created =
         |begin| evaluation::Event::Created { number: 0, trigger: Trigger::Desire, begin, previous: None };
@@ -237,7 +237,7 @@ impl Story {
 }
 
 #[test]
-fn what_is_desired_is_scheduled_and_complete_when_all_of_it_is_placed() {
+fn evaluation_of_desire_completes_when_all_instances_are_placed() {
     let mut story = Story::desired(2);
     let first = story.open(Duty::Place).id;
     assert_eq!(story.open(Duty::Place).trigger, Trigger::Desire);
@@ -250,7 +250,7 @@ fn what_is_desired_is_scheduled_and_complete_when_all_of_it_is_placed() {
 /// `scheduling -. queued-allocs .-> blocked`, with `previous` and `blocked`; `blocked -- plan submitted -->
 /// complete`.
 #[test]
-fn what_finds_no_place_waits_in_a_child_and_the_parent_is_complete_with_the_rest() {
+fn unplaced_work_waits_in_blocked_child_and_parent_completes() {
     let mut story = Story::desired(3);
     let parent = story.open(Duty::Place).id;
     story.claim(0);
@@ -271,7 +271,7 @@ fn what_finds_no_place_waits_in_a_child_and_the_parent_is_complete_with_the_rest
 
 /// `scheduling -- reuse already-blocked eval --> blocked`.
 #[test]
-fn a_blocked_evaluation_takes_over_what_further_ones_could_not_place() {
+fn blocked_evaluation_takes_over_unplaced_work_of_later_evaluation() {
     let mut story = Story::desired(1);
     story.unplaced(&[0], false);
     let blocked = story.open(Duty::Unblock).id;
@@ -286,7 +286,7 @@ fn a_blocked_evaluation_takes_over_what_further_ones_could_not_place() {
 
 /// `scheduling -. max-plan-attempts .-> blocked`, and the parent failed.
 #[test]
-fn an_evaluation_whose_attempts_are_used_up_fails_and_its_child_waits() {
+fn evaluation_without_attempts_left_fails_and_child_is_blocked() {
     let mut story = Story::desired(1);
     let parent = story.open(Duty::Place).id;
     story.unplaced(&[0], true);
@@ -301,7 +301,7 @@ fn an_evaluation_whose_attempts_are_used_up_fails_and_its_child_waits() {
 /// `pending -- undeliverable --> failed`, `failed -- failed-follow-up --> pending`, with `previous` and
 /// `next`. Each further follow-up waits longer.
 #[test]
-fn what_nobody_answers_is_delivered_three_times_and_then_followed_up() {
+fn unanswered_evaluation_is_delivered_three_times_then_followed_up() {
     let mut story = Story::desired(1);
     let first = story.open(Duty::Place).id;
     let unanswered = |evaluation, delivery| Command::Unanswered { evaluation, delivery };
@@ -343,7 +343,7 @@ fn what_nobody_answers_is_delivered_three_times_and_then_followed_up() {
 
 /// `pending -- if delayed --> delayed -- dequeued --> scheduling`.
 #[test]
-fn a_crash_that_waits_is_one_delayed_evaluation_until_it_is_due() {
+fn delayed_restarts_share_one_evaluation_until_due() {
     let mut story = Story::desired(2);
     story.claim(1);
     story.crash_until_it_waits(0);
@@ -377,7 +377,7 @@ fn a_crash_that_waits_is_one_delayed_evaluation_until_it_is_due() {
 /// `scheduling -- canceled by job update/stop --> canceled`, for each of the three open evaluations;
 /// job-deregister.
 #[test]
-fn a_removal_cancels_what_is_open_and_is_an_evaluation_of_its_own() {
+fn removal_cancels_open_evaluations_and_creates_its_own() {
     let mut story = Story::desired(4);
     story.run(3);
     story.crash_until_it_waits(0);
@@ -399,7 +399,7 @@ fn a_removal_cancels_what_is_open_and_is_an_evaluation_of_its_own() {
 }
 
 #[test]
-fn a_manual_restart_and_a_scale_cancel_the_wait_after_a_crash() {
+fn retire_or_scale_cancels_delayed_restart() {
     for command in [Command::Retire { index: 0, definition_id: None }, Command::Update(scale(0))] {
         let mut story = Story::desired(1);
         story.crash_until_it_waits(0);
@@ -411,7 +411,7 @@ fn a_manual_restart_and_a_scale_cancel_the_wait_after_a_crash() {
 
 /// A process has one pending evaluation. Further causes are merged into it and listed.
 #[test]
-fn further_causes_join_what_is_pending_and_are_listed() {
+fn further_causes_join_pending_evaluation() {
     let mut story = Story::desired(1);
     let first = story.open(Duty::Place).id;
     for instances in 2..=20 {
@@ -426,7 +426,7 @@ fn further_causes_join_what_is_pending_and_are_listed() {
 /// `failed -- retry --> scheduling`, `failed -- if retried --> blocked`. Other evaluations that have ended
 /// cannot be retried.
 #[test]
-fn somebody_may_have_what_failed_waits_or_is_blocked_tried_again() {
+fn failed_delayed_or_blocked_evaluation_can_be_retried() {
     let mut story = Story::desired(1);
     let first = story.open(Duty::Place).id;
     assert_eq!(story.ask(Command::Retry(first)).unwrap_err().code, Code::InvalidStateTransition);
@@ -453,7 +453,7 @@ fn somebody_may_have_what_failed_waits_or_is_blocked_tried_again() {
 
 /// `canceled, failed, complete -- garbage collection --> deleted`: by count, and by time.
 #[test]
-fn ended_evaluations_leave_by_count_and_by_time_and_open_ones_never() {
+fn ended_evaluations_are_collected_by_count_and_age_but_open_ones_stay() {
     let mut story = Story::desired(1);
     story.unplaced(&[0], false);
     let blocked = story.open(Duty::Unblock).id;
@@ -472,7 +472,7 @@ fn ended_evaluations_leave_by_count_and_by_time_and_open_ones_never() {
 
 /// The cause of an evaluation is recorded even where the diagrams leave its pointers unset.
 #[test]
-fn the_cause_of_an_evaluation_never_breaks() {
+fn evaluation_keeps_its_cause() {
     let mut story = Story::desired(1);
     assert_eq!(story.open(Duty::Place).caused_by, None, "a client asked");
     story.run(0);

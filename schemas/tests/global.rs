@@ -259,7 +259,7 @@ impl Stage {
 }
 
 #[test]
-fn a_global_process_runs_once_on_each_cell_and_follows_it() {
+fn global_process_follows_cells_that_appear_vanish_and_evacuate() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1"]);
     assert_eq!(stage.triggers, [Trigger::Desire], "somebody desired it");
@@ -291,7 +291,7 @@ fn a_global_process_runs_once_on_each_cell_and_follows_it() {
 }
 
 #[test]
-fn an_ordinal_is_free_when_its_cell_is_forgotten_and_the_lowest_is_given_first() {
+fn forgotten_cell_frees_its_ordinal_and_lowest_is_assigned_first() {
     let mut stage = Stage::new(3);
     stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
     stage.cell(1, &cell::Event::Forgotten {});
@@ -304,7 +304,7 @@ fn an_ordinal_is_free_when_its_cell_is_forgotten_and_the_lowest_is_given_first()
 }
 
 #[test]
-fn a_cordoned_cell_keeps_what_it_runs_and_rollouts_pass_it_over() {
+fn cordoned_cell_keeps_its_instance_and_is_skipped_by_rollout() {
     let mut stage = Stage::new(3);
     stage.cell(1, &cell::Event::Cordoned {});
     stage.settle();
@@ -326,7 +326,7 @@ fn a_cordoned_cell_keeps_what_it_runs_and_rollouts_pass_it_over() {
 }
 
 #[test]
-fn an_update_goes_cell_by_cell_and_other_cells_fit_what_it_brings() {
+fn update_with_other_stack_moves_process_to_fitting_cells() {
     let mut stage = Stage::new(2);
     stage.appear(2, "windows");
     stage.settle();
@@ -338,7 +338,7 @@ fn an_update_goes_cell_by_cell_and_other_cells_fit_what_it_brings() {
 }
 
 #[test]
-fn what_no_cell_has_yet_ends_for_what_became_of_its_cell() {
+fn unclaimed_instance_ends_with_reason_of_its_cell() {
     type Happens = fn(&mut Stage);
     let cases: [(Happens, Ended); 3] = [
         (|stage| stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() }), Ended::CellLost),
@@ -357,7 +357,7 @@ fn what_no_cell_has_yet_ends_for_what_became_of_its_cell() {
 }
 
 #[test]
-fn what_runs_on_a_cell_that_came_back_and_does_not_fit_ends_for_that() {
+fn instance_on_returned_unfit_cell_is_stopped() {
     let mut stage = Stage::new(2);
     let place = Place::new(1, id("v1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
@@ -374,7 +374,7 @@ fn what_runs_on_a_cell_that_came_back_and_does_not_fit_ends_for_that() {
 }
 
 #[test]
-fn only_its_own_cell_takes_an_index_and_nobody_scales_or_evacuates_it() {
+fn index_rejects_claim_of_other_cell_scale_and_evacuation() {
     let mut stage = Stage::new(2);
     let place = Place::new(0, id("v1"));
     stage.must(&Command::Retire { index: 0, definition_id: None });
@@ -468,7 +468,7 @@ impl Stage {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_happens_to_cells_each_that_fits_runs_the_active_definition(
+    fn fitting_cells_run_active_definition_after_random_moves(
         moves in prop::collection::vec(any_move(), 1..40),
     ) {
         let mut stage = Stage::new(2);
@@ -491,7 +491,7 @@ proptest! {
 }
 
 #[test]
-fn an_update_can_not_ask_what_is_about_several_instances() {
+fn update_with_rules_for_several_instances_is_refused() {
     let mut stage = Stage::new(2);
     let rack: AttributeName = "rack".parse().unwrap();
     let distinct = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };

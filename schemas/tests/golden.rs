@@ -617,7 +617,7 @@ fn golden_files() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_event_is_written_as_its_golden_file_and_read_back() {
+fn events_encode_to_and_decode_from_golden_files() {
     for event in every_event() {
         let path = folder().join(format!("{}.json", event.type_name()));
         let entry = entry_of(event);
@@ -636,7 +636,7 @@ fn every_event_is_written_as_its_golden_file_and_read_back() {
 }
 
 #[test]
-fn every_type_has_its_golden_file_and_no_file_is_without_a_type() {
+fn golden_files_match_event_types() {
     let types = types_of_the_schema();
     let named: BTreeSet<String> = every_event().iter().map(|event| event.type_name().to_owned()).collect();
     assert_eq!(named, types, "golden.rs has no sample of an event, or type_name() disagrees with its tag");
@@ -648,7 +648,7 @@ fn every_type_has_its_golden_file_and_no_file_is_without_a_type() {
 }
 
 #[test]
-fn the_schema_that_is_checked_in_is_the_schema() {
+fn checked_in_schema_matches_types() {
     let path = folder().join("schema.json");
     let mut schema = serde_json::to_string_pretty(&schemars::schema_for!(Entry)).unwrap();
     schema.push('\n');
@@ -665,7 +665,7 @@ fn the_schema_that_is_checked_in_is_the_schema() {
 }
 
 #[test]
-fn what_an_event_says_is_valid_by_the_schema_of_its_type() {
+fn event_body_is_valid_against_published_schema() {
     let published = schemas::published::Published::new();
     for event in every_event() {
         let schema = published.show(event.type_name()).unwrap();
@@ -678,7 +678,7 @@ fn what_an_event_says_is_valid_by_the_schema_of_its_type() {
 }
 
 #[test]
-fn every_golden_file_is_valid_by_the_schema() {
+fn golden_files_are_valid_against_schema() {
     let text = fs::read_to_string(folder().join("schema.json")).unwrap();
     let schema: Value = serde_json::from_str(&text).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();

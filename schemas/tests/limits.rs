@@ -176,7 +176,7 @@ fn of_tasks() -> Vec<Limit> {
 }
 
 #[test]
-fn as_much_as_a_limit_says_is_taken_and_one_more_is_refused() {
+fn value_at_limit_is_accepted_and_beyond_it_refused() {
     let action = || json!({"run": {"path": "a"}});
     let lrp = |name: &str, value: Value| {
         let spec = json!({"process_guid": "web", "domain": "apps", "action": action()});
@@ -206,7 +206,7 @@ fn as_much_as_a_limit_says_is_taken_and_one_more_is_refused() {
 }
 
 #[test]
-fn a_spec_and_what_the_log_keeps_of_it_have_their_limits() {
+fn spec_and_its_event_beyond_size_limit_are_refused() {
     let lrp = |args: usize, routes: Value| {
         let run = json!({"path": "a", "args": [text(args)]});
         let spec = json!({"process_guid": "w", "domain": "d", "action": {"run": run}, "routes": routes});
@@ -233,7 +233,7 @@ fn a_spec_and_what_the_log_keeps_of_it_have_their_limits() {
 }
 
 #[test]
-fn a_message_and_its_envelope_have_their_limits() {
+fn message_and_envelope_beyond_limits_are_refused() {
     let ask = |envelope: Value, body: Value| {
         let text = json!({"envelope": envelope, "body": body}).to_string();
         refused(client_command("lrp", "retire", &domain("apps"), text.as_bytes()))
@@ -272,14 +272,14 @@ fn a_message_and_its_envelope_have_their_limits() {
 }
 
 #[test]
-fn what_is_twice_as_large_as_an_entry_may_be_is_not_looked_at() {
+fn entry_twice_the_limit_is_refused_without_parsing() {
     let told = |bytes: usize| Entry::decode(&vec![b'x'; bytes]).unwrap_err().to_string();
     assert!(!told(2 * limits::ENTRY_BYTES).contains("too many"));
     assert!(told(2 * limits::ENTRY_BYTES + 1).contains("1048577 bytes are too many"));
 }
 
 #[test]
-fn a_traceparent_has_the_form_of_w3c() {
+fn traceparent_not_in_w3c_form_is_refused() {
     let (trace, span) = ("a".repeat(32), "0".repeat(16));
     let ask = |text: String| {
         let text = json!({"envelope": {"traceparent": text}, "body": {"task_guid": "a"}}).to_string();
@@ -313,7 +313,7 @@ fn nested(word: &str, depth: usize) -> Value {
 }
 
 #[test]
-fn every_kind_of_action_takes_a_level() {
+fn each_nested_action_counts_as_level() {
     let (most, more) = (limits::ACTION_DEPTH, limits::ACTION_DEPTH + 1);
     for word in ["timeout", "try", "parallel", "serial", "codependent", "emit_progress"] {
         let spec = |depth| {
@@ -337,7 +337,7 @@ fn every_kind_of_action_takes_a_level() {
 }
 
 #[test]
-fn an_environment_that_comes_without_a_spec_has_the_same_limits() {
+fn environment_outside_spec_has_same_limits() {
     let variable = |name: &str, value: Secret| Variable { name: name.into(), value };
     let plain = |bytes: usize| Secret::Plain("x".repeat(bytes).into());
     let faults = |variables: &[Variable]| {

@@ -552,7 +552,7 @@ proptest! {
     #![proptest_config(cases(1500))]
 
     #[test]
-    fn a_process_keeps_its_promises(moves in vec(any_move(), 1..60)) {
+    fn process_invariants_hold_for_random_commands(moves in vec(any_move(), 1..60)) {
         let mut world = World::new();
         for what in &moves {
             step(&mut world, what);
@@ -749,7 +749,7 @@ proptest! {
     #![proptest_config(cases(1500))]
 
     #[test]
-    fn a_task_keeps_its_promises(moves in vec(any_task_move(), 1..60)) {
+    fn task_invariants_hold_for_random_commands(moves in vec(any_task_move(), 1..60)) {
         let now = Timestamp::from_millis(1_000_000_000);
         let mut world = TaskWorld { task: None, now, absent: BTreeSet::new(), decisions: 0 };
         for what in &moves {
@@ -764,7 +764,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn a_heartbeat_is_recorded_once(
+    fn repeated_heartbeat_records_nothing(
         beats in vec((0..3_u64, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u64), 1..30),
     ) {
         use schemas::cell::{Presence, Seen, decide_lost, decide_seen, evolve};

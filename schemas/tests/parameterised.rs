@@ -111,7 +111,7 @@ fn numbers(events: &[Event]) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn what_is_dispatched_is_launched_in_the_same_decision_unless_the_limit_is_reached() {
+fn dispatch_launches_immediately_below_concurrency_limit() {
     let mut stage = Stage::with(template(Some(2), Overflow::Queued));
     assert_eq!(numbers(&stage.dispatch(None, "a").unwrap()), (vec![2], vec![2]));
     assert_eq!(numbers(&stage.dispatch(None, "b").unwrap()), (vec![3], vec![3]));
@@ -127,7 +127,7 @@ fn what_is_dispatched_is_launched_in_the_same_decision_unless_the_limit_is_reach
 }
 
 #[test]
-fn beyond_the_limit_it_is_refused_where_the_template_says_so() {
+fn dispatch_beyond_limit_is_refused_if_overflow_is_refused() {
     let mut stage = Stage::with(template(Some(1), Overflow::Refused));
     stage.dispatch(None, "a").unwrap();
     let refusal = stage.dispatch(None, "b").unwrap_err();
@@ -138,7 +138,7 @@ fn beyond_the_limit_it_is_refused_where_the_template_says_so() {
 }
 
 #[test]
-fn so_many_wait_and_no_more() {
+fn dispatch_beyond_queue_limit_is_overloaded() {
     let mut stage = Stage::with(template(Some(1), Overflow::Queued));
     for at in 0..=DISPATCHES_QUEUED {
         stage.dispatch(None, &at.to_string()).unwrap();
@@ -149,7 +149,7 @@ fn so_many_wait_and_no_more() {
 }
 
 #[test]
-fn the_same_key_is_the_same_dispatch_and_something_else_with_it_is_refused() {
+fn repeated_key_returns_first_dispatch_and_other_content_is_refused() {
     let mut stage = Stage::with(template(None, Overflow::Queued));
     stage.dispatch(Some("k"), "a").unwrap();
     stage.dispatch(None, "other").unwrap();
@@ -169,7 +169,7 @@ fn the_same_key_is_the_same_dispatch_and_something_else_with_it_is_refused() {
 }
 
 #[test]
-fn the_oldest_key_is_forgotten_whose_dispatch_is_over() {
+fn oldest_key_of_finished_dispatch_is_evicted() {
     let mut stage = Stage::with(template(None, Overflow::Queued));
     for at in 0..DISPATCH_KEYS {
         stage.dispatch(Some(&format!("k{at}")), "a").unwrap();
@@ -186,7 +186,7 @@ fn the_oldest_key_is_forgotten_whose_dispatch_is_over() {
 }
 
 #[test]
-fn what_waits_can_be_withdrawn_and_goes_with_its_template() {
+fn waiting_dispatch_can_be_withdrawn_and_ends_with_template() {
     let mut stage = Stage::with(template(Some(1), Overflow::Queued));
     for payload in ["a", "b", "c", "d"] {
         stage.dispatch(None, payload).unwrap();
@@ -206,7 +206,7 @@ fn what_waits_can_be_withdrawn_and_goes_with_its_template() {
 }
 
 #[test]
-fn what_waits_runs_what_its_template_said_when_it_was_dispatched() {
+fn waiting_dispatch_keeps_template_of_its_dispatch() {
     let mut stage = Stage::with(template(Some(1), Overflow::Queued));
     stage.dispatch(None, "a").unwrap();
     stage.dispatch(None, "b").unwrap();
@@ -223,7 +223,7 @@ fn what_waits_runs_what_its_template_said_when_it_was_dispatched() {
 }
 
 #[test]
-fn a_task_finds_what_was_dispatched_in_its_environment() {
+fn dispatched_values_are_in_task_environment() {
     let variable =
         |name: &str, value: &str| Variable { name: name.into(), value: Secret::Plain(value.into()) };
     let of = |payload: &[u8]| {
@@ -256,7 +256,7 @@ fn a_task_finds_what_was_dispatched_in_its_environment() {
 }
 
 #[test]
-fn what_the_template_says_stands_where_a_dispatch_says_nothing() {
+fn template_environment_is_default_for_dispatch_parameters() {
     let variable =
         |name: &str, value: &str| Variable { name: name.into(), value: Secret::Plain(value.into()) };
     let mut desired = template(None, Overflow::Queued);
@@ -276,7 +276,7 @@ fn what_the_template_says_stands_where_a_dispatch_says_nothing() {
 }
 
 #[test]
-fn a_dispatch_that_the_template_does_not_take_is_refused_by_name() {
+fn dispatch_that_violates_template_names_every_fault() {
     let mut desired = template(None, Overflow::Queued);
     desired.payload = PayloadRule::Required;
     desired.required_parameters = ["height".to_owned()].into();
@@ -306,7 +306,7 @@ fn a_dispatch_that_the_template_does_not_take_is_refused_by_name() {
 }
 
 #[test]
-fn a_dispatch_that_exceeds_the_environment_of_a_task_is_refused_at_once() {
+fn dispatch_beyond_environment_limit_is_refused() {
     let variable = Variable { name: "LARGE".into(), value: Secret::Plain("x".repeat(40_000).into()) };
     let mut desired = template(None, Overflow::Queued);
     let definition = schemas::definition::TaskDefinition {
@@ -328,7 +328,7 @@ fn read(verb: &str, body: &Value) -> Result<ClientCommand, Refusal> {
 }
 
 #[test]
-fn bad_dispatches_say_what_is_wrong() {
+fn invalid_dispatch_field_is_refused_by_name() {
     let long = "x".repeat(65);
     let large = data_encoding::BASE64.encode(&vec![0; PAYLOAD_BYTES + 1]);
     let bad = [
@@ -366,7 +366,7 @@ fn bad_dispatches_say_what_is_wrong() {
 }
 
 #[test]
-fn bad_templates_say_what_is_wrong() {
+fn invalid_template_field_is_refused_by_name() {
     let bad = [
         (json!({"parameterised_guid": "a--b"}), "tasks are launched as a--b--dispatch-NUMBER"),
         (json!({"parameterised_guid": "a".repeat(97)}), "parameterised_guid: has 97 bytes, more than 96"),
@@ -387,7 +387,7 @@ fn bad_templates_say_what_is_wrong() {
 }
 
 #[test]
-fn what_is_desired_is_read_back_as_it_was_written() {
+fn parameterised_spec_round_trips_through_json() {
     for desired in [template(Some(3), Overflow::Refused), template(None, Overflow::Queued)] {
         assert_eq!(spec::parameterised(spec::parameterised_to_json(&desired)), Ok(desired));
     }
@@ -420,7 +420,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Each dispatch is launched or withdrawn exactly once and in order, and the limit is never exceeded.
     #[test]
-    fn nothing_is_lost_or_launched_twice(steps in prop::collection::vec(step(), 1..80)) {
+    fn each_dispatch_is_launched_or_withdrawn_exactly_once(steps in prop::collection::vec(step(), 1..80)) {
         let mut stage = Stage::with(template(Some(2), Overflow::Queued));
         let (mut open, mut over) = (BTreeSet::new(), BTreeSet::new());
         let mut all: Vec<Event> = vec![];

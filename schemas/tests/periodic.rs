@@ -48,7 +48,7 @@ fn table() -> Vec<Row> {
 }
 
 #[test]
-fn what_is_due_is_what_the_table_says() {
+fn due_times_match_conformance_table() {
     let rows = table();
     assert!(rows.len() >= 25, "{}", rows.len());
     for Row { what, schedule, from, dues } in rows {
@@ -61,7 +61,7 @@ fn what_is_due_is_what_the_table_says() {
 }
 
 #[test]
-fn a_moment_between_two_has_the_same_next() {
+fn time_between_due_times_has_same_next_due_time() {
     for Row { what, schedule, from, dues } in table() {
         let mut at = from;
         for due in dues {
@@ -77,7 +77,7 @@ fn a_moment_between_two_has_the_same_next() {
 }
 
 #[test]
-fn what_was_missed_is_counted_and_the_last_of_it_found() {
+fn missed_due_times_are_counted_and_latest_is_found() {
     for Row { what, schedule, dues, .. } in table() {
         for (at, now) in dues.iter().enumerate() {
             for now in [*now, *now + Duration::from_secs(30)] {
@@ -91,7 +91,7 @@ fn what_was_missed_is_counted_and_the_last_of_it_found() {
 }
 
 #[test]
-fn a_long_downtime_is_looked_through_quickly() {
+fn missed_due_times_of_long_downtime_are_capped() {
     let schedule = Schedule::new("* * * * *", "America/New_York").unwrap();
     let first = moment("2020-01-01T00:00Z");
     let missed = schedule.missed(first, moment("2026-07-01T00:00Z") + Duration::from_secs(7));
@@ -105,7 +105,7 @@ fn a_long_downtime_is_looked_through_quickly() {
 }
 
 #[test]
-fn a_bad_schedule_says_what_is_wrong() {
+fn invalid_schedule_is_refused_with_reason() {
     let bad = |cron: &str, zone: &str| Schedule::new(cron, zone).unwrap_err();
     for cron in
         ["", "* * * *", "0 * * * * *", "60 * * * *", "a b c d e", "@never", "* * * * * *", &"*".repeat(200)]
@@ -205,7 +205,7 @@ fn skipped(events: &[Event]) -> Vec<(u32, SkipReason)> {
 }
 
 #[test]
-fn what_is_due_is_launched_once_and_the_next_waits() {
+fn due_launch_happens_once_and_schedules_next() {
     let mut stage = Stage::at("2026-03-27T12:00Z");
     stage.desire("30 2 * * *", Overlap::Skipped);
     assert_eq!(stage.next(), Some(moment("2026-03-28T01:30Z")));
@@ -223,7 +223,7 @@ fn what_is_due_is_launched_once_and_the_next_waits() {
 }
 
 #[test]
-fn a_downtime_ends_with_one_launch() {
+fn downtime_ends_with_single_catch_up_launch() {
     let mut stage = Stage::at("2026-03-27T12:00Z");
     stage.desire("0 * * * *", Overlap::Allowed);
     let events = stage.look_at("2026-03-28T09:20Z");
@@ -234,7 +234,7 @@ fn a_downtime_ends_with_one_launch() {
 }
 
 #[test]
-fn what_overlaps_is_allowed_or_skipped_or_waits() {
+fn overlapping_launch_is_allowed_skipped_or_queued() {
     let run = |overlap| {
         let mut stage = Stage::at("2026-03-27T12:00Z");
         stage.desire("0 * * * *", overlap);
@@ -263,7 +263,7 @@ fn what_overlaps_is_allowed_or_skipped_or_waits() {
 }
 
 #[test]
-fn an_update_or_a_pause_loses_nothing_that_was_due() {
+fn update_or_pause_launches_what_was_due() {
     for pause in [false, true] {
         let mut stage = Stage::at("2026-03-27T12:00Z");
         stage.desire("0 * * * *", Overlap::Queued);
@@ -279,7 +279,7 @@ fn an_update_or_a_pause_loses_nothing_that_was_due() {
 }
 
 #[test]
-fn what_waits_is_given_up_by_a_pause_and_by_another_overlap() {
+fn queued_launch_is_given_up_by_pause_or_new_overlap() {
     for command in [Command::Pause, Command::Update(Box::new(desired("0 * * * *", Overlap::Skipped)))] {
         let mut stage = Stage::at("2026-03-27T12:00Z");
         stage.desire("0 * * * *", Overlap::Queued);
@@ -293,7 +293,7 @@ fn what_waits_is_given_up_by_a_pause_and_by_another_overlap() {
 }
 
 #[test]
-fn a_pause_is_not_made_up_for() {
+fn launches_missed_during_pause_are_not_caught_up() {
     let mut stage = Stage::at("2026-03-27T12:00Z");
     stage.desire("0 * * * *", Overlap::Skipped);
     assert_eq!(stage.ask(&Command::Resume).unwrap(), []);
@@ -305,7 +305,7 @@ fn a_pause_is_not_made_up_for() {
 }
 
 #[test]
-fn one_launch_in_a_second_is_asked_for() {
+fn second_manual_launch_within_a_second_is_refused() {
     let mut stage = Stage::at("2026-03-27T12:00Z");
     stage.desire("0 * * * *", Overlap::Skipped);
     stage.ask(&Command::Launch).unwrap();
@@ -360,7 +360,7 @@ proptest! {
     /// Runs across both clock changes in Berlin. Every due time while the task is desired and not paused is
     /// launched or skipped exactly once, and nothing else is launched.
     #[test]
-    fn nothing_is_launched_twice_and_nothing_is_lost(
+    fn each_due_time_is_launched_or_skipped_exactly_once(
         autumn in any::<bool>(),
         overlaps in proptest::collection::vec(0..3_u8, 60),
         steps in proptest::collection::vec(step(), 1..60),

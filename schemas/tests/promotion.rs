@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(crate::machines::cases(200))]
 
     #[test]
-    fn what_is_promoted_and_projected_is_what_was_desired(lrp in any_lrp()) {
+    fn promotion_and_projection_round_trip(lrp in any_lrp()) {
         let lrp = without_monitor(lrp);
         let mut deployment = Deployment::of(&lrp);
         prop_assert_eq!(deployment.projected(), Some(lrp.clone()));
@@ -97,7 +97,7 @@ proptest! {
 
     /// The projection shows every change of an update. Only the active definition is shown.
     #[test]
-    fn a_projection_follows_every_update(lrp in any_lrp(), update in any_update(), other in any_lrp()) {
+    fn projection_reflects_updates(lrp in any_lrp(), update in any_update(), other in any_lrp()) {
         let lrp = without_monitor(lrp);
         let mut deployment = Deployment::of(&lrp);
         let update = DesiredLrpUpdate { instances: update.instances.map(|instances| instances % 20), ..update };
@@ -127,7 +127,7 @@ proptest! {
 
     /// Clients can send policies back in the form in which a row shows them.
     #[test]
-    fn policies_are_read_as_they_are_shown(policies in any_policies()) {
+    fn policies_round_trip_through_json_postcard_and_command(policies in any_policies()) {
         let shown = serde_json::to_value(&policies).unwrap();
         prop_assert_eq!(serde_json::from_value(shown.clone()).ok(), Some(policies.clone()));
         let packed = postcard::to_stdvec(&policies).unwrap();

@@ -13,7 +13,7 @@ use schemas::{Subject, desired};
 use crate::given::lrp;
 
 #[test]
-fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
+fn event_target_maps_to_its_subject_and_aggregate_only() {
     let epoch = Epoch::default();
     let things = [
         ("lrp:a", Aggregate::Process { guid: process_guid("a"), domain: domain("d"), epoch }),
@@ -53,7 +53,7 @@ fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
 }
 
 #[test]
-fn of_an_update_only_what_differs_counts() {
+fn update_difference_contains_changed_fields_only() {
     let lrp = lrp("d", 3);
     let known = desired::evolve(None, &desired::Event::Desired(Box::new(lrp.clone()))).unwrap();
     let same = DesiredLrpUpdate {

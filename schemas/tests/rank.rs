@@ -18,7 +18,7 @@ fn rank(priority: u8, memory_mb: u64, since: u64, key: WorkKey) -> Rank {
 }
 
 #[test]
-fn work_is_ordered_by_priority_and_then_as_the_document_says() {
+fn work_is_ordered_by_priority_then_document_order() {
     let row = [
         rank(90, 1, 9, lrp("z", 7)),
         rank(50, 8, 9, lrp("z", 0)),
@@ -35,7 +35,7 @@ fn work_is_ordered_by_priority_and_then_as_the_document_says() {
 }
 
 #[test]
-fn another_priority_makes_no_other_attempt() {
+fn priority_change_keeps_attempt() {
     let before = rank(50, 4, 1, lrp("web", 0));
     assert!(before.is_same_attempt(&rank(80, 4, 1, lrp("web", 0))));
     assert!(!before.is_same_attempt(&rank(50, 4, 2, lrp("web", 0))));
@@ -43,7 +43,7 @@ fn another_priority_makes_no_other_attempt() {
 }
 
 #[test]
-fn a_priority_is_from_1_to_100() {
+fn priority_outside_1_to_100_is_refused() {
     let good = |number: u8| serde_json::from_value::<Priority>(number.into()).ok() == Priority::new(number);
     assert!((0..=u8::MAX).all(good));
     assert_eq!([0, 1, 100, 101].map(|number| Priority::new(number).is_some()), [false, true, true, false]);

@@ -54,7 +54,7 @@ fn told(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
 /// `ago` lists the age of earlier restarts in seconds.
 #[rustfmt::skip]
 #[test]
-fn what_follows_from_a_crash_is_what_the_table_says() {
+fn crash_outcomes_match_table() {
     let ran = Some(at(NOW - 60));
     let gap = Some(at(NOW));
     for (policy,                              before, succeeded, running_since, is_starting, ago,            wanted) in [
@@ -113,7 +113,7 @@ proptest! {
     /// However often an instance crashes, it is not started in a tight loop, and not more often than its
     /// policy allows.
     #[test]
-    fn an_instance_that_crashes_again_and_again_keeps_to_its_policy(
+    fn repeated_crashes_respect_restart_policy(
         policy in any_policy(),
         crashes in proptest::collection::vec((any::<bool>(), prop::option::of(0..400_u64)), 1..40),
     ) {
@@ -317,7 +317,7 @@ const ON_FAILURE: RestartPolicy =
 const NEVER: RestartPolicy = RestartPolicy { condition: If::None, ..ON_FAILURE };
 
 #[test]
-fn what_ended_well_stays_down_on_failure_and_what_ended_badly_restarts() {
+fn on_failure_restarts_failed_instance_but_not_succeeded_one() {
     let (mut scene, first, second) = (Scene::new(2, ON_FAILURE), place(0, "v1"), place(1, "v1"));
     assert_eq!(scene.ends(&first, 0), (Restart::Never(Declined::Succeeded), None));
     assert_eq!(scene.ends(&second, 1), (Restart::AtOnce, None));
@@ -333,7 +333,7 @@ fn what_ended_well_stays_down_on_failure_and_what_ended_badly_restarts() {
 }
 
 #[test]
-fn with_condition_none_nothing_restarts_but_what_a_lost_or_an_evacuated_cell_held() {
+fn condition_none_restarts_only_after_lost_cell_or_evacuation() {
     let (mut scene, first) = (Scene::new(1, NEVER), place(0, "v1"));
     for _ in 0..3 {
         scene.absent.insert(scene.lrp(&first).holder().unwrap().cell_id.clone());
@@ -356,7 +356,7 @@ fn with_condition_none_nothing_restarts_but_what_a_lost_or_an_evacuated_cell_hel
 }
 
 #[test]
-fn attempts_are_counted_within_the_window_and_a_lost_cell_is_none() {
+fn restart_attempts_count_within_window_and_lost_cell_does_not_count() {
     let restart =
         RestartPolicy { delay_ms: Some(5_000), max_attempts: Some(2), window_ms: 60_000, ..ON_FAILURE };
     let (mut scene, first) = (Scene::new(1, restart), place(0, "v1"));
@@ -384,7 +384,7 @@ fn attempts_are_counted_within_the_window_and_a_lost_cell_is_none() {
 }
 
 #[test]
-fn a_change_of_policy_restarts_nothing_moves_no_restart_and_holds_for_the_next_crash() {
+fn policy_change_takes_effect_at_next_crash() {
     let delay = |seconds: u32| RestartPolicy { delay_ms: Some(seconds * 1_000), ..ON_FAILURE };
     let (mut scene, first, second) = (Scene::new(2, delay(100)), place(0, "v1"), place(1, "v1"));
     scene.pass(2);
@@ -402,7 +402,7 @@ fn a_change_of_policy_restarts_nothing_moves_no_restart_and_holds_for_the_next_c
 }
 
 #[test]
-fn what_fails_before_it_runs_waits_as_the_crash_policy_says_whatever_the_delay() {
+fn instance_failing_before_running_waits_for_crash_policy() {
     let (mut scene, first) =
         (Scene::new(1, RestartPolicy { delay_ms: Some(0), ..ON_FAILURE }), place(0, "v1"));
     let mut waits = vec![];
@@ -422,7 +422,7 @@ fn what_fails_before_it_runs_waits_as_the_crash_policy_says_whatever_the_delay()
 }
 
 #[test]
-fn what_a_rollout_starts_is_the_rollouts_until_it_took_over() {
+fn restart_policy_is_ignored_until_rollout_took_over() {
     let (mut scene, first) = (Scene::new(1, NEVER), place(0, "v1"));
     scene.deploy("v2", 2);
     let new = place(0, "v2");
@@ -442,7 +442,7 @@ fn what_a_rollout_starts_is_the_rollouts_until_it_took_over() {
 
 /// A rollout completes with both orders, even if instances ended for good before or during it.
 #[test]
-fn a_rollout_does_not_wait_for_what_ended_for_good() {
+fn rollout_completes_despite_instances_that_are_not_restarted() {
     for order in [UpdateOrder::StartFirst, UpdateOrder::StopFirst] {
         let mut policies = Policies { restart: ON_FAILURE, ..Policies::default() };
         policies.update.order = order;
@@ -462,7 +462,7 @@ fn a_rollout_does_not_wait_for_what_ended_for_good() {
 /// With stop-first, an instance that is down because its restarts are used up counts as missing and is
 /// replaced first.
 #[test]
-fn what_is_down_has_its_turn_where_too_few_run() {
+fn stop_first_rollout_replaces_stopped_instance_first() {
     let mut policies =
         Policies { restart: RestartPolicy { max_attempts: Some(1), ..ON_FAILURE }, ..Policies::default() };
     policies.update.order = UpdateOrder::StopFirst;
@@ -479,7 +479,7 @@ fn what_is_down_has_its_turn_where_too_few_run() {
 }
 
 #[test]
-fn no_more_restarts_are_remembered_than_a_policy_can_ask_for() {
+fn remembered_restarts_are_capped() {
     let most = limits::RESTART_ATTEMPTS;
     let restart =
         RestartPolicy { delay_ms: Some(0), max_attempts: Some(most), window_ms: 1_000, ..ON_FAILURE };

@@ -19,7 +19,7 @@ use self::stage::{Behaviour, Stage, definition, id, on, policies};
 use crate::given::net;
 
 #[test]
-fn a_fully_functional_definition_rolls_from_index_0_start_before_stop() {
+fn working_definition_rolls_out_from_index_0_start_first() {
     let mut stage = Stage::stable(3, Policies::default());
     stage.update("id2", Behaviour::Works);
     assert_eq!(stage.running(), on("id1", 0..3));
@@ -49,7 +49,7 @@ fn a_fully_functional_definition_rolls_from_index_0_start_before_stop() {
 }
 
 #[test]
-fn a_failing_definition_is_tried_for_ever_while_the_old_one_runs_on() {
+fn failing_definition_is_retried_while_old_one_keeps_running() {
     let mut stage = Stage::stable(3, Policies::default());
     stage.update("id2", Behaviour::Fails);
     stage.settle();
@@ -75,7 +75,7 @@ fn a_failing_definition_is_tried_for_ever_while_the_old_one_runs_on() {
 }
 
 #[test]
-fn what_is_never_given_up_goes_on_after_200_crashes() {
+fn hold_action_retries_beyond_200_crashes() {
     let mut stage = Stage::stable(1, Policies::default());
     stage.update("id2", Behaviour::Fails);
     stage.settle();
@@ -85,7 +85,7 @@ fn what_is_never_given_up_goes_on_after_200_crashes() {
 }
 
 #[test]
-fn a_flaky_definition_gives_an_index_up_after_its_deadline_and_goes_on() {
+fn flaky_definition_stalls_index_at_deadline_and_continues() {
     let mut stage = Stage::stable(3, Policies::default());
     stage.update("id2", Behaviour::FailsFrom(1));
     stage.settle();
@@ -105,7 +105,7 @@ fn a_flaky_definition_gives_an_index_up_after_its_deadline_and_goes_on() {
 }
 
 #[test]
-fn a_new_definition_during_a_rollout_begins_at_index_0() {
+fn update_during_rollout_restarts_at_index_0() {
     let mut stage = Stage::stable(4, Policies::default());
     stage.update("id2", Behaviour::Works);
     while !stage.told.contains(&"2@id2 created".to_owned()) {
@@ -124,7 +124,7 @@ fn a_new_definition_during_a_rollout_begins_at_index_0() {
 }
 
 #[test]
-fn a_rollback_goes_to_what_was_healthy_and_is_not_rolled_back() {
+fn rollback_returns_to_healthy_definition_and_is_final() {
     let mut stage = Stage::stable(
         4,
         policies(|update| {
@@ -146,7 +146,7 @@ fn a_rollback_goes_to_what_was_healthy_and_is_not_rolled_back() {
 }
 
 #[test]
-fn definition_without_instances_is_pruned_during_a_later_rollout_and_a_rollback_restores_it() {
+fn pruned_definition_is_restored_by_rollback() {
     let mut stage = Stage::stable(
         5,
         policies(|update| {
@@ -173,7 +173,7 @@ fn definition_without_instances_is_pruned_during_a_later_rollout_and_a_rollback_
 }
 
 #[test]
-fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_its_place() {
+fn instance_given_up_by_rollout_ends_with_rollout_failed() {
     let (place, failed) = (|index, name| Place::new(index, id(name)), Ended::RolloutFailed);
     // An index exceeds its deadline.
     let mut stage = Stage::stable(2, Policies::default());
@@ -217,7 +217,7 @@ fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_it
 }
 
 #[test]
-fn nothing_healthy_is_nothing_to_protect_and_nothing_to_go_back_to() {
+fn rollout_without_healthy_definition_replaces_every_index_and_cannot_roll_back() {
     let mut stage = Stage::new(3, policies(|update| update.failure_action = FailureAction::Rollback));
     stage.behaves.insert(id("id1"), Behaviour::Fails);
     stage.settle();
@@ -233,7 +233,7 @@ fn nothing_healthy_is_nothing_to_protect_and_nothing_to_go_back_to() {
 }
 
 #[test]
-fn a_paused_rollout_begins_nothing_and_a_canary_waits() {
+fn rollout_pauses_after_canary_until_resumed() {
     let mut stage = Stage::stable(4, policies(|update| update.pause_after = Some(1)));
     stage.update("id2", Behaviour::Works);
     stage.settle();
@@ -244,7 +244,7 @@ fn a_paused_rollout_begins_nothing_and_a_canary_waits() {
 }
 
 #[test]
-fn stop_first_never_runs_two_and_keeps_as_many_running_as_it_says() {
+fn stop_first_runs_one_instance_per_index_and_keeps_minimum_running() {
     let mut stage = Stage::stable(
         4,
         policies(|update| {
@@ -267,7 +267,7 @@ fn stop_first_never_runs_two_and_keeps_as_many_running_as_it_says() {
 }
 
 #[test]
-fn what_has_no_room_beside_the_old_one_takes_its_room_if_enough_others_run() {
+fn index_without_room_falls_back_to_stop_first_if_min_running_allows() {
     for (min_running, falls_back) in [(None, false), (Some(2), true)] {
         let policies = Policies { min_running, ..Policies::default() };
         let mut stage = Stage::stable(3, policies);
@@ -282,7 +282,7 @@ fn what_has_no_room_beside_the_old_one_takes_its_room_if_enough_others_run() {
 /// The old instance ends in the same decision that reports that it has no room. Other waiting instances are
 /// blocked with their own errors.
 #[test]
-fn nothing_is_blocked_for_the_error_of_what_is_gone() {
+fn blocked_evaluation_ignores_error_of_removed_instance() {
     let mut stage = Stage::stable(3, Policies::default());
     let (old, new) = (Place::new(0, id("id1")), Place::new(0, id("id2")));
     stage.update("id2", Behaviour::Works);
@@ -303,7 +303,7 @@ fn nothing_is_blocked_for_the_error_of_what_is_gone() {
 /// An index whose old instance evacuates does not fall back to stop-first, because the old instance may
 /// return and still run.
 #[test]
-fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
+fn evacuating_index_does_not_fall_back() {
     let mut stage = Stage::stable(3, Policies::default());
     let old = Place::new(0, id("id1"));
     stage.update("id2", Behaviour::DoesNotFit);
@@ -327,7 +327,7 @@ fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
 /// room. When the cell returns, the instance that is serving stays, regardless of the names of both
 /// definitions.
 #[test]
-fn what_a_cell_brings_back_takes_the_place_of_nothing_that_serves() {
+fn returned_instance_does_not_replace_serving_instance() {
     let rolls = |order, at_once| {
         policies(|update| {
             update.order = order;
@@ -370,7 +370,7 @@ fn what_a_cell_brings_back_takes_the_place_of_nothing_that_serves() {
 }
 
 #[test]
-fn policies_that_could_never_stop_an_instance_are_refused_and_nothing_is_done() {
+fn policy_that_blocks_every_stop_is_refused_without_change() {
     let mut stage = Stage::stable(3, Policies::default());
     let mut never = policies(|update| update.order = UpdateOrder::StopFirst);
     never.min_running = Some(3);
@@ -394,7 +394,7 @@ fn policies_that_could_never_stop_an_instance_are_refused_and_nothing_is_done() 
 }
 
 #[test]
-fn the_same_definition_under_another_name_rolls_nothing_out() {
+fn same_definition_under_other_id_starts_no_rollout() {
     let mut stage = Stage::stable(2, Policies::default());
     let deploy = Command::Deploy {
         update: DesiredLrpUpdate::default(),
@@ -424,7 +424,7 @@ fn the_same_definition_under_another_name_rolls_nothing_out() {
 }
 
 #[test]
-fn a_deployment_holds_16_definitions() {
+fn seventeenth_definition_is_refused() {
     let mut stage = Stage::stable(1, Policies::default());
     for number in 2..=16 {
         stage.update(&format!("id{number}"), Behaviour::Hangs);
@@ -444,7 +444,7 @@ fn a_deployment_holds_16_definitions() {
 /// evacuating record can be removed. A third instance of the index is still leaving. The record is removed
 /// only once.
 #[test]
-fn an_evacuating_record_goes_once() {
+fn evacuating_record_is_removed_once() {
     let mut stage = Stage::stable(1, Policies::default());
     let (old, new) = (Place::new(0, id("id1")), Place::new(0, id("id2")));
     stage.update("id2", Behaviour::Hangs);

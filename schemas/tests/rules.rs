@@ -11,7 +11,7 @@ fn rule(attribute: &str, operator: Operator, value: &str) -> Rule {
 }
 
 #[test]
-fn a_rule_holds_or_not() {
+fn rule_evaluation_matches_table() {
     use Operator::{
         AtLeast, AtMost, Equal, Greater, IsNotSet, IsSet, Less, NotEqual, Regexp, SetContains, Version,
     };
@@ -81,7 +81,7 @@ fn constrained(constraints: Vec<Rule>) -> Constraint {
 }
 
 #[test]
-fn versions_are_their_numbers() {
+fn versions_compare_by_numbers_and_match_ranges() {
     let read = |text: &str| Version::read(text).unwrap();
     assert_eq!(read("v1.2"), read("1.2.0+build"));
     assert!(read("1.10") > read("1.9"));
@@ -109,7 +109,7 @@ fn versions_are_their_numbers() {
 }
 
 #[test]
-fn a_rule_reads_as_it_is_written() {
+fn rule_formats_as_in_spec() {
     let said = |attribute, operator, value| rule(attribute, operator, value).to_string();
     assert_eq!(said("os.name", Operator::Equal, "windows"), "os.name = windows");
     assert_eq!(said("rack", Operator::IsSet, ""), "rack is_set");
@@ -121,7 +121,7 @@ fn a_rule_reads_as_it_is_written() {
 }
 
 #[test]
-fn cells_are_of_one_class_that_differ_in_nothing_but_what_is_unique() {
+fn cells_differing_only_in_unique_attributes_share_class() {
     let class = |attributes: &[(&str, &str)]| {
         let presence =
             schemas::cell::Presence { attributes: fixtures::attributes(attributes), ..fixtures::presence(1) };
@@ -150,7 +150,7 @@ fn web(more: Value) -> Value {
 }
 
 #[test]
-fn what_is_asked_for_is_read_and_written() {
+fn placement_rules_round_trip_through_json() {
     let asked = json!({
         "constraints": [
             {"attribute": "os.name", "operator": "=", "value": "linux"},
@@ -186,7 +186,7 @@ fn what_is_asked_for_is_read_and_written() {
 }
 
 #[test]
-fn what_can_not_be_asked_for_is_refused_by_its_field() {
+fn invalid_placement_rule_is_refused_by_field() {
     let constraint = |rule: Value| json!({"constraints": [rule]});
     let bad = |more: Value| -> Vec<String> {
         let refusal = spec::lrp(web(more)).unwrap_err();

@@ -54,7 +54,7 @@ fn fields(refused: &Refusal) -> Vec<String> {
 }
 
 #[test]
-fn a_secret_is_text_that_says_so() {
+fn secret_values_parse_and_invalid_ones_are_refused() {
     let of = |value: Value| {
         let lrp = spec::lrp(json!({"process_guid": "web", "domain": "apps", "env": {"A": value},
             "action": {"run": {"path": "x"}}}));
@@ -90,7 +90,7 @@ fn a_secret_is_text_that_says_so() {
 }
 
 #[test]
-fn every_secret_of_a_command_is_sealed_for_its_place() {
+fn command_secrets_are_sealed_for_their_place() {
     let command = ClientCommand::LrpDesire(Box::new(spec::lrp(web()).unwrap()));
     let ClientCommand::LrpDesire(lrp) = command.sealed(&domain(), &hand).unwrap() else { panic!() };
     let definition = &lrp.definition;
@@ -111,7 +111,7 @@ fn every_secret_of_a_command_is_sealed_for_its_place() {
 }
 
 #[test]
-fn what_cannot_be_sealed_is_refused_field_by_field() {
+fn unsealable_secret_is_refused_by_field() {
     let none = |_: &Place, _: &Secret| Err("has no key".to_owned());
     let command = ClientCommand::LrpDesire(Box::new(spec::lrp(web()).unwrap()));
     let refused = command.sealed(&domain(), &none).unwrap_err();
@@ -137,7 +137,7 @@ fn what_cannot_be_sealed_is_refused_field_by_field() {
 }
 
 #[test]
-fn no_definition_is_named_after_a_secret() {
+fn definition_id_derives_from_sealed_content() {
     let update = |secret: &str| {
         let body = json!({"body": {"process_guid": "web", "definition": {"env": {"A": {"secret": secret}},
             "action": {"run": {"path": "x"}}}}});
@@ -162,7 +162,7 @@ fn no_definition_is_named_after_a_secret() {
 }
 
 #[test]
-fn a_spec_is_sealed_by_itself() {
+fn seal_request_seals_single_spec() {
     let text = |body: Value| json!({"body": body}).to_string();
     let item = spec::to_seal(&domain(), text(json!({"task": job(json!({"secret": "http://a"}))})).as_bytes())
         .unwrap();
@@ -184,13 +184,13 @@ fn a_spec_is_sealed_by_itself() {
 }
 
 #[test]
-fn what_is_secret_is_not_shown() {
+fn secret_is_not_in_debug_output() {
     let Item::Lrp(lrp) = spec::item(json!({"lrp": web()})).unwrap() else { panic!() };
     assert!(!format!("{lrp:?}").contains("\"1\""));
 }
 
 #[test]
-fn what_is_dispatched_is_no_secret() {
+fn secret_in_dispatch_is_refused() {
     let body = json!({"body": {"parameterised_guid": "p", "payload": {"secret": "AA=="},
         "parameters": {"a": {"secret": "1"}}}});
     let refused = spec::client_command("parameterised", "dispatch", &domain(), body.to_string().as_bytes());
@@ -199,7 +199,7 @@ fn what_is_dispatched_is_no_secret() {
 }
 
 #[test]
-fn a_url_tells_a_secret_by_a_password_or_a_parameter() {
+fn url_with_password_or_token_parameter_is_secret() {
     let telling = [
         "https://me:pw@host/x",
         "http://me@host",
@@ -225,7 +225,7 @@ fn a_url_tells_a_secret_by_a_password_or_a_parameter() {
 }
 
 #[test]
-fn what_is_launched_has_the_secrets_of_who_launched_it() {
+fn launched_task_belongs_to_owner_of_its_launcher() {
     let owner = |guid: &str| Owner::of_task(&guid.parse().unwrap()).to_string();
     assert_eq!(owner("job"), "task job");
     assert_eq!(owner("report--1795402800"), "periodic task report");

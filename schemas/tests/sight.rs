@@ -55,7 +55,7 @@ fn without_values(value: &mut Value, found: &mut usize) {
 }
 
 #[test]
-fn every_event_is_told_without_the_values_of_environments_and_otherwise_whole() {
+fn read_scope_hides_environment_values_only() {
     let (mut events, mut found) = (0, 0);
     for (file, entry) in entries() {
         let mut expected = serde_json::to_value(&entry).unwrap();

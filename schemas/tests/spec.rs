@@ -37,14 +37,14 @@ fn web_with(name: &str, value: Value) -> Value {
 }
 
 #[test]
-fn the_smallest_lrp_has_the_usual_rest() {
+fn minimal_lrp_has_default_values() {
     let lrp = spec::lrp(web()).unwrap();
     assert_eq!((lrp.instances, lrp.definition_id.as_str()), (1, "web"));
     assert_eq!((lrp.definition.grace_period_ms, lrp.definition.ports.len()), (10_000, 0));
 }
 
 #[test]
-fn every_bad_field_is_named_at_once() {
+fn refusal_names_every_bad_field() {
     let problems = bad_lrp(json!({
         "process_guid": "a.b",
         "instances": -1,
@@ -101,7 +101,7 @@ fn every_bad_field_is_named_at_once() {
 }
 
 #[test]
-fn every_bad_policy_is_named_with_what_is_valid() {
+fn bad_policy_is_refused_with_valid_values() {
     let at_once = r#"must be a number of indices, or a percentage from "1%" to "100%""#;
     let bad_one = |field: &str, value: Value| {
         let problems = bad_lrp(web_with("update", json!({field: value})));
@@ -132,7 +132,7 @@ fn every_bad_policy_is_named_with_what_is_valid() {
 }
 
 #[test]
-fn policies_that_could_never_be_kept_are_refused() {
+fn contradictory_policies_are_refused() {
     assert_eq!(
         bad_lrp(web_with("rollback", json!({"failure_action": "rollback"}))),
         ["rollback.failure_action: must be hold, pause or continue: a rollback is not rolled back"]
@@ -165,7 +165,7 @@ fn policies_that_could_never_be_kept_are_refused() {
 }
 
 #[test]
-fn a_restart_policy_is_read_and_one_that_means_nothing_is_refused() {
+fn restart_policy_parses_and_ineffective_one_is_refused() {
     let policy = |restart| spec::lrp(web_with("restart", restart)).unwrap().policies.restart;
     assert_eq!(policy(json!({})), RestartPolicy::default());
     let whole = json!({"condition": "on-failure", "delay_ms": 5000, "max_attempts": 3, "window_ms": 10_001});
@@ -208,7 +208,7 @@ fn a_restart_policy_is_read_and_one_that_means_nothing_is_refused() {
 }
 
 #[test]
-fn what_is_left_out_of_a_policy_is_as_usual_and_a_rollback_pauses() {
+fn omitted_policy_fields_have_defaults_and_rollback_pauses() {
     assert_eq!(spec::lrp(web()).unwrap().policies, Policies::default());
     let some = json!({"parallelism": "25%", "max_failure_ratio": 0.5});
     let policies = spec::lrp(web_with("update", some.clone())).unwrap().policies;
@@ -223,7 +223,7 @@ fn what_is_left_out_of_a_policy_is_as_usual_and_a_rollback_pauses() {
 }
 
 #[test]
-fn a_definition_is_named_after_its_content_unless_it_has_a_name() {
+fn definition_id_defaults_to_content_hash() {
     let named = |memory: u64, id: Option<&str>| {
         let mut body = json!({"process_guid": "web", "definition": web()["action"]});
         body["definition"] = json!({"action": web()["action"], "memory_mb": memory});
@@ -244,7 +244,7 @@ fn a_definition_is_named_after_its_content_unless_it_has_a_name() {
 }
 
 #[test]
-fn what_is_given_twice_is_named() {
+fn duplicate_values_are_refused() {
     let tags = json!(["a", "b", "a"]);
     assert_eq!(bad_lrp(web_with("placement_tags", tags)), ["placement_tags[2]: is given twice"]);
     assert_eq!(bad_lrp(web_with("ports", json!([1, 2, 1]))), ["ports[2]: 1 is given twice"]);
@@ -256,7 +256,7 @@ fn what_is_given_twice_is_named() {
 }
 
 #[test]
-fn an_environment_is_a_list_or_an_object() {
+fn environment_parses_from_list_and_object() {
     let list = json!([{"name": "A", "value": "1"}, {"name": "B", "value": ""}]);
     let of = |value| spec::lrp(value).unwrap().definition.environment_variables.clone();
     let as_list = of(web_with("environment_variables", list));
@@ -269,7 +269,7 @@ fn an_environment_is_a_list_or_an_object() {
 }
 
 #[test]
-fn nul_is_found_wherever_it_is() {
+fn nul_is_refused_in_every_field() {
     let mut value = web_with("annotation", json!("a\0"));
     value["routes"] = json!({"r": [{"x": "\0"}]});
     value["action"]["run"]["args"] = json!(["ok", "\0"]);
@@ -294,7 +294,7 @@ fn nested(depth: usize) -> Value {
 }
 
 #[test]
-fn trees_are_bounded_before_anything_recurses() {
+fn action_tree_beyond_depth_or_size_is_refused() {
     spec::lrp(web_with("action", nested(limits::ACTION_DEPTH))).unwrap();
     let deep = bad_lrp(web_with("action", nested(limits::ACTION_DEPTH + 1)));
     assert!(deep[0].ends_with("is nested deeper than 16 actions"), "{deep:?}");
@@ -310,7 +310,7 @@ fn trees_are_bounded_before_anything_recurses() {
 }
 
 #[test]
-fn a_tree_that_comes_without_a_spec_is_judged_as_well() {
+fn action_tree_outside_spec_is_validated() {
     let faults = |tree: Value| serde_json::from_value::<Action>(tree).unwrap().faults("action");
     let fault = |path: &str, what: &str| vec![(path.to_owned(), what.to_owned())];
     let wide = |members| json!({"serial": {"actions": vec![json!({"run": {"path": "a"}}); members]}});
@@ -344,7 +344,7 @@ fn job_with(name: &str, value: Value) -> Value {
 }
 
 #[test]
-fn a_task_has_its_own_fields() {
+fn task_fields_are_validated() {
     let queued = spec::task(job_with("placement", json!({"queue": {"deadline_ms": 5}}))).unwrap();
     assert_eq!(queued.definition.placement, Placement::Queue { deadline_ms: 5 });
     let good = [
@@ -379,7 +379,7 @@ fn a_task_has_its_own_fields() {
 }
 
 #[test]
-fn a_document_holds_one_thing_or_lists() {
+fn document_holds_single_item_or_lists() {
     assert_eq!(spec::document(web()).unwrap(), [Item::Lrp(Box::new(spec::lrp(web()).unwrap()))]);
     let run = json!({"run": {"path": "x"}});
     let items = spec::document(json!({
@@ -401,7 +401,7 @@ fn a_document_holds_one_thing_or_lists() {
 }
 
 #[test]
-fn a_bad_document_is_refused_with_paths_into_it() {
+fn bad_document_is_refused_with_field_paths() {
     let bad = |value| named(&spec::document(value).unwrap_err());
     let run = json!({"run": {"path": "x"}});
     assert_eq!(
@@ -431,7 +431,7 @@ fn ask(noun: &str, verb: &str, body: impl AsRef<[u8]>) -> Result<ClientCommand, 
 }
 
 #[test]
-fn a_message_is_an_envelope_and_a_body() {
+fn message_parses_into_envelope_and_body() {
     let body = json!({
         "envelope": {
             "request_id": "r1", "patience_ms": 7, "expect_version": 3, "if_position": 41, "reason": "why",
@@ -450,7 +450,7 @@ fn a_message_is_an_envelope_and_a_body() {
 }
 
 #[test]
-fn each_command_has_its_body() {
+fn command_bodies_parse() {
     let good = [
         ("lrp", "remove", r#"{"body": {"process_guid": "a"}}"#),
         ("lrp", "retire", r#"{"envelope": null, "body": {"process_guid": "a", "index": 2}}"#),
@@ -472,7 +472,7 @@ fn each_command_has_its_body() {
 }
 
 #[test]
-fn a_bad_body_is_named() {
+fn bad_command_body_is_refused_by_field() {
     let bad = [
         ("lrp", "retire", r#"{"body": {"process_guid": "a"}}"#, "body.index: is missing"),
         ("lrp", "activate", r#"{"body": {"process_guid": "a"}}"#, "body.definition_id: is missing"),
@@ -534,7 +534,7 @@ fn a_bad_body_is_named() {
 }
 
 #[test]
-fn a_body_for_another_domain_is_forbidden() {
+fn body_for_other_domain_is_forbidden() {
     let body = json!({"body": spec::to_json(&spec::lrp(web()).unwrap())}).to_string();
     ask("lrp", "desire", &body).unwrap();
     let other = client_command("lrp", "desire", &domain("other"), body.as_bytes());
@@ -544,7 +544,7 @@ fn a_body_for_another_domain_is_forbidden() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn malformed_message_is_refused() {
     let refused = |body: &[u8], why: &str| {
         let problems = named(&ask("lrp", "remove", body).unwrap_err());
         assert!(problems.iter().any(|problem| problem.contains(why)), "{why}: {problems:?}");
@@ -565,7 +565,7 @@ fn what_is_no_message_is_refused() {
 }
 
 #[test]
-fn a_doubled_key_is_found_however_deep() {
+fn duplicate_nested_key_is_refused() {
     let body =
         br#"{"body": {"process_guid": "a", "domain": "apps", "routes": {"r": [0, {"x": 1, "x": 2}]}}}"#;
     let problems = named(&ask("lrp", "desire", body).unwrap_err());
@@ -573,7 +573,7 @@ fn a_doubled_key_is_found_however_deep() {
 }
 
 #[test]
-fn ten_megabytes_are_refused_unread() {
+fn oversized_message_is_refused_without_parsing() {
     let annotation = "x".repeat(10 * 1024 * 1024);
     let body = format!(r#"{{"body": {{"process_guid": "a", "annotation": "{annotation}"}}}}"#);
     let refusal = ask("lrp", "update", body).unwrap_err();
@@ -582,7 +582,7 @@ fn ten_megabytes_are_refused_unread() {
 }
 
 #[test]
-fn a_refusal_of_many_fields_is_bounded() {
+fn refusal_of_many_fields_is_capped() {
     let many: Value =
         (0..50_000).map(|at| (format!("f{at}"), json!(1))).collect::<serde_json::Map<_, _>>().into();
     let refusal = spec::lrp(many).unwrap_err();
@@ -593,7 +593,7 @@ proptest! {
     #![proptest_config(crate::machines::cases(200))]
 
     #[test]
-    fn an_lrp_is_read_as_it_was_written(lrp in any_lrp()) {
+    fn lrp_spec_round_trips(lrp in any_lrp()) {
         let written = spec::to_json(&lrp);
         prop_assert_eq!(spec::lrp(written.clone()).map_err(|refusal| refusal.to_string()), Ok(lrp.clone()));
         let document = spec::document(written).map_err(|refusal| refusal.to_string());
@@ -603,13 +603,13 @@ proptest! {
     }
 
     #[test]
-    fn a_task_is_read_as_it_was_written(task in any_task()) {
+    fn task_spec_round_trips(task in any_task()) {
         let written = spec::task_to_json(&task);
         prop_assert_eq!(spec::task(written).map_err(|refusal| refusal.to_string()), Ok(task));
     }
 
     #[test]
-    fn a_command_is_read_as_it_was_written(
+    fn command_round_trips(
         lrp in any_lrp(), task in any_task(), update in any_update(), name in any_name(), index: u32,
         ttl_ms in proptest::option::of(0..=limits::DURATION_MS),
     ) {
@@ -650,7 +650,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(mut body in any_lrp().prop_map(|lrp| {
+    fn arbitrary_bytes_do_not_panic(mut body in any_lrp().prop_map(|lrp| {
         json!({"body": spec::to_json(&lrp)}).to_string().into_bytes()
     }), at: prop::sample::Index, byte: u8) {
         let at = at.index(body.len());
@@ -661,7 +661,7 @@ proptest! {
 }
 
 #[test]
-fn a_program_that_is_run_in_a_container_is_one_that_can_be_run() {
+fn invalid_exec_request_is_refused() {
     let ask = |exec: Value| {
         let message = json!({"body": {"process_guid": "a", "index": 0, "exec": exec}}).to_string();
         client_command("instance", "exec", &domain("apps"), message.as_bytes())

@@ -169,7 +169,7 @@ fn crash() -> actual::Command {
 }
 
 #[test]
-fn an_actual_lrp_changes_as_the_table_says() {
+fn actual_lrp_transitions_match_table() {
     let own = instance(1, "c1");
     let others = [instance(2, "c1"), instance(1, "c2"), instance(2, "c2")];
     let (head, rows) = rows(ACTUAL);
@@ -208,7 +208,7 @@ fn removes(events: &[Event]) -> bool {
 }
 
 #[test]
-fn what_was_asked_to_stop_stays_so_while_it_starts() {
+fn stopping_instance_stays_stopping_while_it_starts() {
     let own = instance(1, "c1");
     let mut story = Story::with("CLAIMED stopping", &own);
     story.tell(&own, start());
@@ -237,7 +237,7 @@ const CRASHES: &str = "
 ";
 
 #[test]
-fn crashes_are_answered_as_the_table_says() {
+fn crash_restarts_match_table() {
     let own = instance(1, "c1");
     for row in rows(CRASHES).1 {
         let mut story = Story::desired(1);
@@ -266,7 +266,7 @@ fn crashes_are_answered_as_the_table_says() {
 }
 
 #[test]
-fn a_crashed_instance_restarts_exactly_when_it_is_due() {
+fn crashed_instance_restarts_at_due_time() {
     let mut story = Story::with("CRASHED", &instance(1, "c1"));
     story.now = story.now + Duration::from_secs(60) - Duration::from_nanos(2);
     assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
@@ -307,7 +307,7 @@ fn orphan(state: &str, own: &Instance) -> Option<Story> {
 }
 
 #[test]
-fn convergence_does_what_the_table_says() {
+fn convergence_matches_table() {
     let own = instance(1, "c1");
     let (head, rows) = rows(CONVERGENCE);
     for row in rows {
@@ -343,7 +343,7 @@ const EVACUATING: &str = "
 ";
 
 #[test]
-fn the_evacuating_record_changes_as_the_table_says() {
+fn evacuating_record_transitions_match_table() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
     let whose = |word: &str| match word {
         "self" => Some(own.clone()),
@@ -379,7 +379,7 @@ fn the_evacuating_record_changes_as_the_table_says() {
 }
 
 #[test]
-fn only_a_container_that_runs_replaces_anothers_evacuating_record() {
+fn evacuating_record_is_removed_only_by_running_replacement() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
     let mut story = Story::desired(1);
     let expires_at = story.now + Duration::from_secs(60);
@@ -394,7 +394,7 @@ fn only_a_container_that_runs_replaces_anothers_evacuating_record() {
 }
 
 #[test]
-fn an_evacuating_record_ends_with_its_time_or_its_cell() {
+fn evacuating_record_ends_at_expiry_or_with_its_cell() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);
     let expires_at = story.now + Duration::from_secs(60);
@@ -410,7 +410,7 @@ fn an_evacuating_record_ends_with_its_time_or_its_cell() {
 }
 
 #[test]
-fn what_a_lost_cell_ends_is_one_thing_unless_it_was_forgotten() {
+fn lost_cell_unclaims_instances_in_one_decision_unless_forgotten() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);
     let update = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
@@ -436,7 +436,7 @@ fn what_a_lost_cell_ends_is_one_thing_unless_it_was_forgotten() {
 }
 
 #[test]
-fn an_evaluation_says_how_its_work_ended() {
+fn evaluation_status_reflects_outcome_of_work() {
     let own = instance(1, "c1");
     let fail = |story: &Story, index: u32| {
         let attempt = story.process.as_ref().unwrap().actual(&web(index)).unwrap().since;
@@ -492,7 +492,7 @@ const UNWANTED: &str = "
 ";
 
 #[test]
-fn what_nobody_wants_ends_as_soon_as_it_is_reported_however_stale_its_domain() {
+fn undesired_instance_stops_when_reported_even_in_stale_domain() {
     let away = instance(1, "c2");
     let (head, rows) = rows(UNWANTED);
     for row in rows {
@@ -583,7 +583,7 @@ fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
 }
 
 #[test]
-fn an_index_and_perhaps_a_definition_name_the_records_that_the_table_says() {
+fn record_selection_by_index_and_definition_matches_table() {
     let (head, rows) = rows(FIND);
     for row in rows {
         for (column, expected) in head.iter().zip(&row).skip(3) {
@@ -614,7 +614,7 @@ fn an_index_and_perhaps_a_definition_name_the_records_that_the_table_says() {
 }
 
 #[test]
-fn a_program_is_run_in_what_is_running_alone() {
+fn program_runs_only_in_running_instance() {
     let c1 = instance(1, "c1");
     let exec = Exec { path: "sh".into(), ..Exec::default() };
     let enter = |index| Command::Enter { index, definition_id: None, exec: exec.clone() };
@@ -641,7 +641,7 @@ fn a_program_is_run_in_what_is_running_alone() {
 }
 
 #[test]
-fn what_happens_to_several_indices_for_one_cause_is_one_event() {
+fn indices_with_same_cause_share_one_event() {
     let c1 = instance(1, "c1");
     let mut story = Story::desired(4);
     story.tell(&c1, start());
@@ -670,7 +670,7 @@ fn what_happens_to_several_indices_for_one_cause_is_one_event() {
 }
 
 #[test]
-fn a_process_of_which_nothing_can_be_placed_is_blocked_with_the_reason() {
+fn process_without_placeable_instances_is_blocked_with_reason() {
     let mut story = Story::desired(2);
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let fail = |story: &Story, index, error: &str| {
@@ -694,7 +694,7 @@ fn a_process_of_which_nothing_can_be_placed_is_blocked_with_the_reason() {
 }
 
 #[test]
-fn whatever_is_left_of_a_process_can_be_removed() {
+fn orphaned_instances_of_process_can_be_removed() {
     let ended =
         |indices: &[u32], cause| Event::Actual(actual::Event::StopRequested { places: webs(indices), cause });
     let removed = Event::Desired(desired::Event::Removed {});
@@ -797,7 +797,7 @@ impl TaskStory {
 }
 
 #[test]
-fn a_task_changes_as_the_table_says() {
+fn task_transitions_match_table() {
     let (own, other) = (instance(1, "c1"), instance(1, "c2"));
     let (head, rows) = rows(TASK);
     for row in rows {
@@ -826,7 +826,7 @@ fn a_task_changes_as_the_table_says() {
 }
 
 #[test]
-fn what_came_of_a_callback_is_recorded_and_decides_whether_it_is_repeated() {
+fn callback_outcome_is_recorded_and_decides_retry() {
     use task::CallbackVerdict::{Delivered, Ended, Repeat};
     let verdicts =
         [(199, Ended), (200, Delivered), (299, Delivered), (301, Ended), (404, Ended), (408, Repeat)];
@@ -860,7 +860,7 @@ fn what_came_of_a_callback_is_recorded_and_decides_whether_it_is_repeated() {
 }
 
 #[test]
-fn a_task_that_is_being_resolved_goes_when_its_time_is_over() {
+fn resolving_task_is_deleted_at_its_deadline() {
     let mut story = TaskStory::with("COMPLETED", &instance(1, "c1"), Placement::Fail);
     let completed = story.now;
     story.now = completed + Duration::from_secs(119);
@@ -887,7 +887,7 @@ const TASK_CONVERGENCE: &str = "
 ";
 
 #[test]
-fn convergence_of_tasks_does_what_the_table_says() {
+fn task_convergence_matches_table() {
     for row in rows(TASK_CONVERGENCE).1 {
         let wait = Placement::Queue { deadline_ms: 600_000 };
         let placement = if row[1] == "queue" { wait } else { Placement::Fail };
@@ -901,7 +901,7 @@ fn convergence_of_tasks_does_what_the_table_says() {
 }
 
 #[test]
-fn a_task_that_waits_for_room_is_blocked_until_its_deadline() {
+fn queued_task_is_blocked_until_deadline() {
     let wait = Placement::Queue { deadline_ms: 600_000 };
     let mut story = TaskStory::with("PENDING", &instance(1, "c1"), wait);
     let fail =
@@ -919,7 +919,7 @@ fn a_task_that_waits_for_room_is_blocked_until_its_deadline() {
 }
 
 #[test]
-fn reasons_of_tasks_are_the_seeds_own() {
+fn task_failure_reasons_match_diego() {
     let own = instance(1, "c1");
     let reason = |mut story: TaskStory, command: task::Command| {
         story.ask(&command).unwrap();
@@ -935,7 +935,7 @@ fn reasons_of_tasks_are_the_seeds_own() {
 }
 
 #[test]
-fn an_outcome_settles_only_what_it_judged() {
+fn placement_outcome_of_earlier_attempt_is_ignored() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);
     let judged = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
@@ -960,7 +960,7 @@ fn an_outcome_settles_only_what_it_judged() {
 }
 
 #[test]
-fn a_lost_cell_takes_a_stopping_instance_with_it() {
+fn lost_cell_ends_stopping_instance() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);
     story.crash(&own, 2);
@@ -978,7 +978,7 @@ fn a_lost_cell_takes_a_stopping_instance_with_it() {
 }
 
 #[test]
-fn the_container_that_crashed_last_is_known_until_the_index_begins_anew() {
+fn last_crashed_container_is_kept_until_record_is_recreated() {
     let (own, next) = (instance(1, "c1"), instance(2, "c2"));
     let crashed_in =
         |story: &Story| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crashed_in.clone();
@@ -999,7 +999,7 @@ fn the_container_that_crashed_last_is_known_until_the_index_begins_anew() {
 }
 
 #[test]
-fn a_report_on_records_that_have_changed_since_is_refused() {
+fn report_on_changed_record_is_stale() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
     let report = |story: &Story, step| Report {
         domain: domain("apps"),
@@ -1040,7 +1040,7 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
 }
 
 #[test]
-fn containers_that_come_back_to_a_process_without_records_are_all_believed_at_once() {
+fn returning_containers_of_removed_process_are_accepted() {
     let mut story = Story::desired(1);
     story.ask(&Command::Remove).unwrap();
     assert_eq!(story.state(), "none");
@@ -1066,7 +1066,7 @@ fn containers_that_come_back_to_a_process_without_records_are_all_believed_at_on
 }
 
 #[test]
-fn a_report_of_another_life_domain_or_cell_is_refused() {
+fn report_with_other_epoch_domain_or_cell_is_refused() {
     let own = instance(1, "c1");
     let code = |answer: Result<Vec<Event>, Refusal>| answer.unwrap_err().code;
     let mut story = Story::with("CLAIMED", &own);
@@ -1104,7 +1104,7 @@ fn a_report_of_another_life_domain_or_cell_is_refused() {
 }
 
 #[test]
-fn a_guid_changes_its_domain_only_when_nothing_is_left_of_it() {
+fn guid_changes_domain_only_after_last_record_is_gone() {
     let own = instance(1, "c1");
     let mut story = Story::with("RUNNING", &own);
     story.ask(&Command::Remove).unwrap();
@@ -1117,7 +1117,7 @@ fn a_guid_changes_its_domain_only_when_nothing_is_left_of_it() {
 }
 
 #[test]
-fn reasons_are_bounded_and_a_long_one_is_known_again() {
+fn long_reason_is_truncated_and_repetition_recognised() {
     let own = instance(1, "c1");
     let long = "x".repeat(5000);
     let mut story = Story::desired(1);
@@ -1140,13 +1140,13 @@ fn reasons_are_bounded_and_a_long_one_is_known_again() {
 }
 
 #[test]
-fn a_callback_url_is_never_shown() {
+fn callback_url_is_not_in_debug_output() {
     let secret = Secret::Plain("https://user:password@example.com".into());
     assert!(!format!("{secret:?}").contains("password"));
 }
 
 #[test]
-fn an_evacuation_goes_on_with_the_next_run_of_a_rep_and_begins_anew_when_it_is_asked_for_again() {
+fn evacuation_continues_after_rep_restart_and_starts_again_when_requested_again() {
     use schemas::cell::{Evacuation, Event, evacuation, evolve};
     let appeared = |run| Event::Appeared(fixtures::presence(run));
     let (requested, withdrawn) = (Event::EvacuationRequested {}, Event::EvacuationWithdrawn {});

@@ -1,5 +1,6 @@
-//! A certificate authority for trials and private networks. Its key is a file beside its certificate: whoever has that can make
-//! certificates that the server takes, and still needs an nkey to log in.
+//! A certificate authority for trials and private networks. The authority's key is a file beside its
+//! certificate. A process that can read the key can issue certificates that the server accepts, but it still
+//! needs an nkey to log in.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,61 +16,57 @@ use rustls_pki_types::pem::PemObject;
 use schemas::Timestamp;
 use time::OffsetDateTime;
 
-/// How long certificates are valid: ten years. Who should not get in any more is revoked as a user.
+/// Validity period of new certificates: ten years. To lock a user out, revoke the user.
 const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// How long before they were made they are valid: clocks of other hosts may be behind.
+/// Time by which the validity of a new certificate starts in the past. Clocks of other hosts may be behind.
 const BEFORE: Duration = Duration::from_secs(86_400);
-/// What the authority calls itself.
+/// Common name of the authority.
 const NAME: &str = "Muster development CA";
 
-/// Why there is no certificate.
+/// Error while issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It can't be made.
     #[error("a certificate can't be made")]
     Make(#[from] rcgen::Error),
-    /// A host has no name that a certificate can have.
+    /// The host is neither a valid host name nor an address.
     #[error("{0:?} is neither the name of a host nor an address")]
     Host(String),
-    /// The certificate that was made has no expiry.
+    /// The expiry of the issued certificate cannot be read.
     #[error("the expiry of the new certificate is not known")]
     Expiry(#[from] ExpiryError),
-    /// The time is none that a certificate can have.
+    /// The clock shows a time that a certificate cannot represent.
     #[error("the clock shows {0}, which no certificate can be made for")]
     Clock(Timestamp),
 }
 
-/// A certificate and its key, as PEM.
+/// Certificate and its private key, both in PEM.
 #[derive(Debug)]
 pub struct Made {
-    /// The certificate.
     pub certificate: String,
-    /// The key, which is secret.
     pub key: String,
 }
 
-/// Why the expiry of a certificate is not known.
+/// Error while reading the expiry of a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpiryError {
-    /// The text has no certificate in PEM.
+    /// The text contains no certificate in PEM.
     #[error("no certificate in PEM")]
     Pem,
-    /// The certificate cannot be parsed.
     #[error("the certificate cannot be parsed: {0}")]
     Parse(String),
 }
 
-/// Returns when the first certificate of a PEM file expires.
+/// Returns the expiry time of the first certificate in a PEM file.
 ///
 /// # Errors
-/// It has no certificate that can be parsed.
+/// Returns an error if the file contains no certificate or the certificate cannot be parsed.
 pub fn expiry(pem: &[u8]) -> Result<Timestamp, ExpiryError> {
     let certificate = CertificateDer::from_pem_slice(pem).map_err(|_| ExpiryError::Pem)?;
     let after_epoch = not_after(&certificate).map_err(|error| ExpiryError::Parse(error.to_string()))?;
     Ok(Timestamp::from_millis(u64::try_from(after_epoch.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// The end of a certificate's validity (RFC 5280, section 4.1), after the Unix epoch.
+/// Returns the end of a certificate's validity (RFC 5280, section 4.1), as the time since the Unix epoch.
 fn not_after(certificate: &[u8]) -> der::Result<Duration> {
     let fields = |sequence: AnyRef<'_>| -> der::Result<Vec<u8>> {
         sequence.tag().assert_eq(Tag::Sequence)?;
@@ -78,7 +75,7 @@ fn not_after(certificate: &[u8]) -> der::Result<Duration> {
     let certificate = fields(AnyRef::from_der(certificate)?)?;
     let signed = fields(SliceReader::new(&certificate)?.decode()?)?;
     let mut signed = SliceReader::new(&signed)?;
-    // The version may be missing. The serial number, the algorithm and the issuer follow.
+    // The version is optional. The serial number, the algorithm and the issuer follow.
     if signed.decode::<AnyRef<'_>>()?.tag().is_context_specific() {
         signed.decode::<AnyRef<'_>>()?;
     }
@@ -94,29 +91,30 @@ fn not_after(certificate: &[u8]) -> der::Result<Duration> {
     Ok(end.decode_as::<GeneralizedTime>()?.to_unix_duration())
 }
 
-/// Whom a certificate is for.
+/// Subject that a certificate is issued to.
 #[derive(Clone, Copy, Debug)]
 pub enum Holder<'a> {
-    /// A server that is reached by these names and addresses.
+    /// A server, with the host names and addresses that clients connect to.
     Server(&'a [String]),
-    /// The user of a name.
+    /// A user, by name.
     User(&'a str),
 }
 
-/// Makes an authority.
+/// Creates an authority: a self-signed certificate and its key.
 ///
 /// # Errors
-/// There is no randomness for its key, or the clock is far off.
+/// Returns an error if there is no randomness for the key or the clock is outside the supported range.
 pub fn authority(now: Timestamp) -> Result<Made, CertificateError> {
     let key = KeyPair::generate()?;
     let certificate = dated(authority_params(), now)?.self_signed(&key)?;
     Ok(made(&certificate, &key))
 }
 
-/// Makes a certificate that an authority signs whose key is given.
+/// Issues a certificate that is signed with the key of an authority.
 ///
 /// # Errors
-/// The authority's key is none, a host is none, there is no randomness, or the clock is far off.
+/// Returns an error if the authority's key or a host is invalid, if there is no randomness for the new key,
+/// or if the clock is outside the supported range.
 pub fn signed(holder: Holder<'_>, authority_key: &str, now: Timestamp) -> Result<Made, CertificateError> {
     let issuer = Issuer::new(authority_params(), KeyPair::from_pem(authority_key)?);
     let key = KeyPair::generate()?;
@@ -155,7 +153,7 @@ fn params(holder: Holder<'_>) -> Result<CertificateParams, CertificateError> {
     Ok(params)
 }
 
-/// The name or address by which a server is reached, as a certificate has it.
+/// Returns a host name or an address as a subject alternative name.
 fn reached_by(host: &str) -> Result<SanType, CertificateError> {
     let bad = || CertificateError::Host(host.chars().take(100).collect());
     if let Ok(address) = host.parse::<IpAddr>() {

@@ -1,17 +1,19 @@
-//! Who may do what: enforced by the NATS server, and said in one table.
+//! Roles of a Muster cluster and their permissions. One table defines the permissions, and the NATS server
+//! enforces them.
 //!
-//! A role is what a program or a person is on a cluster. [`Role::rights`] says what it publishes and hears; the server's
-//! configuration, the documentation and the probes by which tests try all that a role must not do follow from that.
-//! Nothing here waits or draws by chance: keys are made of randomness that is given.
+//! Every program and every person on a cluster has a [`Role`]. [`Role::rights`] returns the subjects that a
+//! role may publish on and subscribe to. The server's configuration, the table in the documentation and the
+//! permission probes are derived from it. Nothing in this crate is asynchronous. Callers pass the random
+//! bytes for nkeys.
 //!
-//! | the file | holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`roles`] | the table: for each role what it publishes, hears and answers |
-//! | [`pattern`] | which subjects a pattern covers |
-//! | [`probes`] | what each role must be able to do and must not, derived from the table |
-//! | [`server`] | the configuration of a NATS server, for a list of users |
-//! | [`certificates`] | a certificate authority for trials and private networks |
-//! | [`store`] | the folder with all of that, which `muster auth` makes and changes |
+//! | [`roles`] | table of the subjects that each role publishes on, subscribes to and answers |
+//! | [`pattern`] | matching of subject patterns |
+//! | [`probes`] | operations that each role must and must not be able to perform, derived from the table |
+//! | [`server`] | configuration of a NATS server for a list of users |
+//! | [`certificates`] | certificate authority for trials and private networks |
+//! | [`store`] | folder that `muster auth` creates and changes |
 
 pub mod certificates;
 pub mod pattern;

@@ -1,6 +1,7 @@
-//! Which subjects a pattern covers: `*` stands for one word, `>` at the end for one or more.
+//! Matching of subject patterns. `*` matches one token; `>` at the end matches one or more tokens.
 
-/// Whether everything that `narrow` stands for, `wide` stands for as well. A subject without wildcards stands for itself.
+/// Returns `true` if `wide` matches every subject that `narrow` matches. A subject without wildcards matches
+/// itself.
 #[must_use]
 pub fn covers(wide: &str, narrow: &str) -> bool {
     let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
@@ -14,7 +15,7 @@ pub fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// A subject that a pattern stands for.
+/// Returns a subject that the pattern matches.
 #[must_use]
 pub fn example(pattern: &str) -> String {
     let word = |word: &str| if matches!(word, "*" | ">") { "probe".to_owned() } else { word.to_owned() };

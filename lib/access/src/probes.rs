@@ -1,5 +1,5 @@
-//! What each role must be able to do and must not, derived from the table: what belongs to another role and not to this one is
-//! refused.
+//! Permission probes for each role, derived from the table of roles. The server must refuse every operation
+//! that belongs to another role and not to this one.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use schemas::subject::STREAM;
 use crate::pattern::{covers, example};
 use crate::roles::{Rights, Role};
 
-/// Something that is tried.
+/// An operation that a test attempts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probe {
-    /// To publish on a subject.
+    /// Publish on a subject.
     Publish(String),
-    /// To subscribe to a pattern.
+    /// Subscribe to a pattern.
     Subscribe(String),
 }
 
-/// What is tried of one role.
+/// Operations that a test attempts as one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probes {
-    /// What the server must let through.
+    /// Operations that the server must allow.
     pub may: BTreeSet<Probe>,
-    /// What it must refuse.
+    /// Operations that the server must refuse.
     pub may_not: BTreeSet<Probe>,
 }
 
-/// A cluster with every role, and another of each that is named: another cell, another client of the domain, a client of
-/// another domain.
+/// Returns the roles of a sample cluster: every role that has limited rights. Roles with a name appear more
+/// than once: two cells, two clients of one domain, and a client of another domain.
 ///
 /// # Panics
-/// Never: the names are names.
+/// Never, because all names are valid.
 #[must_use]
 pub fn everybody() -> Vec<Role> {
     let cell = |name| Role::Rep(CellId::new(name).expect("a name"));
@@ -57,7 +57,8 @@ pub fn everybody() -> Vec<Role> {
     ]
 }
 
-/// What nobody may publish that isn't the server's own administrator: it changes or destroys the stream.
+/// JetStream API requests that change or destroy the stream. Only [`Role::Admin`] may send them. `S` stands
+/// for the stream name.
 const DESTROYS: [&str; 7] = [
     "STREAM.UPDATE.S",
     "STREAM.DELETE.S",
@@ -68,11 +69,11 @@ const DESTROYS: [&str; 7] = [
     "CONSUMER.DELETE.S.x",
 ];
 
-/// What nobody may publish by any role: it is the server's, or another stream's.
+/// Subjects that no role may publish on, because they belong to the server or to another stream.
 const NOBODYS_TO_PUBLISH: [&str; 4] =
     ["$SYS.REQ.SERVER.PING", "$JS.EVENT.ADVISORY.x", "$JS.ACK.S.x.1.1.1.1.1", "elsewhere"];
 
-/// What nobody may hear by any role: it is more than one role's, or the server's.
+/// Patterns that no role may subscribe to, because they span several roles or belong to the server.
 const NOBODYS_TO_HEAR: [&str; 9] = [
     ">",
     "muster.>",
@@ -85,7 +86,8 @@ const NOBODYS_TO_HEAR: [&str; 9] = [
     "$JS.>",
 ];
 
-/// What is tried of a role.
+/// Returns the operations to attempt as a role. Both sets are empty for [`Role::System`], which has no
+/// limits.
 #[must_use]
 pub fn probes(role: &Role) -> Probes {
     let Some(own) = role.rights() else { return Probes { may: BTreeSet::new(), may_not: BTreeSet::new() } };
@@ -98,7 +100,8 @@ pub fn probes(role: &Role) -> Probes {
     let published = others.iter().flat_map(|other| other.publishes.iter().map(|pattern| example(pattern)));
     let published = published.chain(destroys).chain(NOBODYS_TO_PUBLISH.map(stream));
     let heard = others.iter().flat_map(|other| other.subscribes.iter().cloned());
-    // What others hear is tried as they hear it, and by a subject of it: a pattern may be refused that is wider than a right.
+    // Probe each foreign pattern and an example subject of it. The server could refuse the pattern only
+    // because it is wider than a right of this role.
     let heard = heard.flat_map(|pattern| [example(&pattern), pattern]);
     let heard = heard.chain(NOBODYS_TO_HEAR.map(str::to_owned));
     let covered = |rights: &[String], subject: &str| rights.iter().any(|right| covers(right, subject));

@@ -1,4 +1,4 @@
-//! The table: for each role what it publishes, hears and answers.
+//! Table of the subjects that each role publishes on, subscribes to and answers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,54 +10,56 @@ use schemas::names::{CellId, ClientName, Domain};
 use schemas::reach::Reach;
 use schemas::subject::STREAM;
 
-/// What a program or a person is on a cluster.
+/// Role of a program or a person on a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// The connection by which a BBS appends to the journal. It answers nobody. A cluster is founded, and a log is
-    /// imported, as this role: who may append anything may append the first entry, too.
+    /// The connection with which a BBS appends to the journal. It answers no requests. Founding a cluster and
+    /// importing a log use this role, too: a role that may append any entry may also append the first one.
     BbsWriter,
-    /// The connections by which a BBS takes commands and answers queries. It writes no events.
+    /// The connections with which a BBS receives commands and answers queries. They cannot append events.
     Bbs,
-    /// An auctioneer.
     Auctioneer,
     /// The rep of one cell.
     Rep(CellId),
     /// A client of one domain.
     Client(Domain, ClientName),
-    /// A projector.
     Projector,
-    /// Reads everything, and writes nothing.
+    /// Reads everything and writes nothing.
     Auditor(ClientName),
-    /// Orders cells, and what else is of no domain.
+    /// Sends commands to cells, and other commands that belong to no domain.
     Operator(ClientName),
-    /// A program that serves the cluster over another protocol. It reads, without values of environments.
+    /// A program that serves the cluster over another protocol. It may read, but it never receives the values
+    /// of environment variables.
     Gateway(ClientName),
-    /// May change the stream itself, as the number of its replicas: nothing of Muster logs in so.
+    /// May change the stream itself, for example the number of its replicas. No Muster service uses this
+    /// role.
     Admin(ClientName),
-    /// The server's own account: who is connected, how much is sent. It reaches nothing of Muster.
+    /// A user of the server's own account, for statistics on connections and traffic. It has no access to
+    /// Muster's subjects.
     System,
 }
 
-/// What a role may do.
+/// Permissions of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Patterns of what it publishes.
+    /// Subject patterns that the role may publish on.
     pub publishes: Vec<String>,
-    /// Patterns of what it hears.
+    /// Subject patterns that the role may subscribe to.
     pub subscribes: Vec<String>,
-    /// Whether it may answer once to whatever reply subject came with a message. The server doesn't ask whether who chose
-    /// that subject might publish there: only who is asked by trusted roles alone gets this.
+    /// `true` if the role may publish one response to the reply subject of each message that it receives. The
+    /// server does not check whether the requester may publish on that subject. Only roles that receive
+    /// requests from trusted roles alone have this right.
     pub answers: bool,
 }
 
-/// The questions to the server about the stream that change nothing: what it is, and what stands at a position or last on a
-/// subject.
+/// Returns the JetStream requests that read the stream: its state, the message at a position, and the last
+/// message of a subject.
 fn reads_stream() -> Vec<String> {
     ["STREAM.INFO.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.>"].map(of_stream).to_vec()
 }
 
-/// What following the stream takes besides: a consumer of one's own that nothing is kept of, and, behind a connection that was
-/// lost, whether it is still there.
+/// Returns the additional JetStream requests for following the stream: create an ephemeral consumer, fetch
+/// messages, and check after a reconnect that the consumer still exists.
 fn follows_stream() -> Vec<String> {
     ["CONSUMER.CREATE.S", "CONSUMER.CREATE.S.>", "CONSUMER.INFO.S.>", "CONSUMER.MSG.NEXT.S.>"]
         .map(of_stream)
@@ -76,18 +78,18 @@ fn inboxes(kinds: &[InboxKind]) -> Vec<String> {
     kinds.iter().map(|kind| Reach::Inboxes(*kind).to_string()).collect()
 }
 
-/// The queries of one caller.
+/// Returns the pattern of the queries of one caller.
 fn queries(caller: Caller) -> String {
     Reach::Queries(caller).to_string()
 }
 
-/// What a caller of queries publishes, subscribes to and answers; first what it publishes besides.
+/// Returns the rights of a caller of queries. `more` are patterns that it publishes on besides its queries.
 fn asks(caller: Caller, more: &[String]) -> (Vec<String>, Vec<String>, bool) {
     let inbox = format!("{INBOX_ROOT}{caller}.>");
     ([more, &[queries(caller)]].concat(), vec![inbox, EVERYTHING.to_owned()], false)
 }
 
-/// What a leader and a standby of a role say of themselves.
+/// Returns the subjects on which the leader and the standbys of a role publish heartbeats and status.
 fn signs(role: LeaderRole) -> Vec<String> {
     [BusSubject::Beat(role), BusSubject::Elected(role), BusSubject::Alive(role)]
         .map(|of| of.to_string())
@@ -95,7 +97,7 @@ fn signs(role: LeaderRole) -> Vec<String> {
 }
 
 impl Role {
-    /// What it may do; none: whatever can be done in its account.
+    /// Returns the permissions of this role. `None` grants every permission in the account.
     #[must_use]
     pub fn rights(&self) -> Option<Rights> {
         let (publishes, subscribes, answers) = match self {
@@ -160,7 +162,7 @@ impl Role {
         Some(Rights { publishes, subscribes, answers })
     }
 
-    /// What its user is called unless it gets another name: its words with `-` between them.
+    /// Returns the default user name of this role: its words joined by `-`, such as `rep-c1`.
     #[must_use]
     pub fn usual_name(&self) -> String {
         self.to_string().replace(' ', "-")
@@ -227,7 +229,7 @@ fn bbs_subscribes() -> Vec<String> {
     .concat()
 }
 
-/// What is no role.
+/// Error for a text that is not a valid role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no role: use bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, \
@@ -238,7 +240,7 @@ pub struct NoRole(pub String);
 impl FromStr for Role {
     type Err = NoRole;
 
-    /// Reads it as it is written: `rep c1`, `client shop web`.
+    /// Parses the text form of a role, such as `rep c1` or `client shop web`.
     fn from_str(text: &str) -> Result<Self, NoRole> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let role = match words[..] {

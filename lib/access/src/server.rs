@@ -1,4 +1,5 @@
-//! The configuration of a NATS server: what is written once, and the users, which are written anew with each change.
+//! Configuration of a NATS server. The main file is written once. The list of users is rewritten with each
+//! change.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -7,40 +8,40 @@ use schemas::limits::MESSAGE_BYTES;
 
 use crate::roles::{Rights, Role};
 
-/// Who may log in.
+/// User that may log in to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// What it is called, here and in the list of users.
+    /// Unique name, which the list of users and the user's files share.
     pub name: String,
-    /// The public part of its nkey.
+    /// Public part of the nkey.
     pub nkey: String,
-    /// What it may do.
     pub role: Role,
 }
 
-/// How a server is reached, and where its files are.
+/// Addresses and paths of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it listens for clients, as `127.0.0.1:4222`.
+    /// Listen address for clients, such as `127.0.0.1:4222`.
     pub listen: String,
-    /// Where its monitoring listens, as `127.0.0.1:8222`. Who reaches that sees who is connected.
+    /// Listen address for monitoring, such as `127.0.0.1:8222`. It shows the connected users to every process
+    /// that can reach it.
     pub monitoring: String,
-    /// The folder with certificates and users, as the server sees it.
+    /// Folder with certificates and users, as a path on the server's host.
     pub folder: PathBuf,
-    /// Where the server keeps its streams.
+    /// Folder in which the server stores its streams.
     pub streams: PathBuf,
 }
 
-/// The file with the users, below the one that includes it.
+/// Name of the file with the users, relative to the file that includes it.
 pub const USERS: &str = "users.conf";
-/// The file in which the server writes its process id.
+/// Name of the file to which the server writes its process id.
 pub const PID: &str = "nats.pid";
-/// The certificate of the authority.
+/// Name of the file with the authority's certificate.
 pub const AUTHORITY: &str = "ca.crt";
-/// The server's certificate, and its key.
+/// Names of the files with the server's certificate and its key.
 pub const SERVER: (&str, &str) = ("server.crt", "server.key");
 
-/// A text as the configuration has it, in quotes.
+/// Returns a text in quotes, escaped for the configuration.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -49,10 +50,10 @@ fn path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// What NATS puts around a message: subject, headers.
+/// Size limit of the subject and the headers of a message, in bytes.
 const AROUND: usize = 1024 * 1024;
 
-/// The configuration itself, which is the operator's once it is written.
+/// Returns the main configuration. `muster auth` writes it once; operators may edit it afterwards.
 #[must_use]
 pub fn configuration(settings: &Settings) -> String {
     let Settings { listen, monitoring, folder, streams } = settings;
@@ -93,20 +94,22 @@ pub fn configuration(settings: &Settings) -> String {
     )
 }
 
-/// The port on which the servers of a cluster talk to each other.
+/// Port for connections between the servers of a cluster.
 const ROUTES: u16 = 6222;
 
-/// A name that the certificate of every server has, and that of no user.
+/// Host name in the certificate of every server. No certificate of a user contains it.
 pub(crate) const SERVERS_OWN: &str = "localhost";
 
-/// The file with the configuration of one server of a cluster, counted from 1.
+/// Returns the name of the file with the configuration of one server of a cluster. Numbers start at 1.
 #[must_use]
 pub fn member_file(number: usize) -> String {
     format!("nats-{number}.conf")
 }
 
-/// The configuration of one server of a cluster, counted from 1, whose servers are reached at these hosts: what all of them
-/// have, and what is its own.
+/// Returns the configuration of one server of a cluster. It includes the common configuration and adds the
+/// server's own name and routes.
+///
+/// Numbers start at 1. `hosts` has the host of every server.
 #[must_use]
 pub fn member(settings: &Settings, hosts: &[String], number: usize) -> String {
     let within = |name: &str| path(&settings.folder.join(name));
@@ -131,7 +134,8 @@ pub fn member(settings: &Settings, hosts: &[String], number: usize) -> String {
     )
 }
 
-/// The users, each with its permissions: all of Muster in one account, the server's own in another.
+/// Returns the configuration of the users. The users of Muster share one account, each with its permissions.
+/// Users with the role `system` are in the server's own account.
 #[must_use]
 pub fn users(users: &[User]) -> String {
     let mut text = "# Written by muster auth, from users.list: what is changed here is lost with the next change there.\n\
@@ -153,7 +157,7 @@ pub fn users(users: &[User]) -> String {
 fn write_user(text: &mut String, user: &User, rights: Option<&Rights>) {
     let User { name, nkey, role } = user;
     let list = |patterns: &[String]| patterns.iter().map(|one| quoted(one)).collect::<Vec<_>>().join(", ");
-    // Writing to a text doesn't fail.
+    // Writing to a `String` cannot fail.
     let written = match rights {
         None => write!(text, "\n            # {name}: {role}\n            {{ nkey: {nkey} }}"),
         Some(Rights { publishes, subscribes, answers }) => write!(

@@ -1,8 +1,9 @@
-//! The folder that `muster auth` makes: users with their keys and certificates, and the server's configuration.
+//! The folder that `muster auth` manages: users with their keys and certificates, and the server's
+//! configuration.
 //!
-//! `users.list` is what counts; the server's `users.conf` follows from it. Both are replaced as a whole, and a command that
-//! was killed in between is completed by the next one. What is secret is readable by its owner alone. Only renewing a
-//! certificate or rotating a key replaces it.
+//! `users.list` is authoritative; the server's `users.conf` is generated from it. Both are replaced
+//! atomically. If a command is killed between the two writes, the next command completes them. Secrets are
+//! readable by their owner only. A certificate or key is replaced only when it is renewed or rotated.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -18,135 +19,122 @@ use crate::certificates::{self, CertificateError, Holder, Made};
 use crate::roles::Role;
 use crate::server::{self, AUTHORITY, SERVER, SERVERS_OWN, Settings, USERS, User};
 
-/// The list of users.
+/// Name of the file with the list of users.
 const LIST: &str = "users.list";
-/// The server's configuration.
+/// Name of the file with the server's configuration.
 pub const CONFIGURATION: &str = "nats.conf";
-/// The authority's key.
+/// Name of the file with the authority's key.
 const AUTHORITY_KEY: &str = "ca.key";
-/// Keys and certificates of users.
+/// Name of the folder with the keys and certificates of users.
 pub const OF_USERS: &str = "users";
-/// How many servers can lose one or two of them and go on.
+/// Valid sizes of a cluster. Such clusters tolerate the loss of one or two servers.
 const SERVERS: [usize; 2] = [3, 5];
-/// Held by who changes the folder.
+/// Name of the lock file, which is held by the process that uses the folder.
 const LOCK: &str = ".lock";
-/// What the list begins with.
+/// First line of the list of users.
 const HEADING: &str = "# The users of a Muster cluster, made by muster auth: name, public nkey, role.\n";
-/// What a seed's file begins with, before the role: by that the command line knows who it is.
+/// Prefix of the first line of a seed file. The role follows, so that the command line knows its own role.
 const IDENTITY: &str = "# Muster: ";
 
-/// Why the folder can't be used or changed.
+/// Error while using or changing the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is one already.
+    /// The file exists and is not overwritten.
     #[error("{} is there already, and is left as it is: muster auth add and revoke change it", path.display())]
     Exists {
-        /// What is there.
         path: PathBuf,
     },
-    /// There is none.
+    /// The folder contains no list of users.
     #[error("{} is no folder of users: make one by muster auth init DIR", path.display())]
     Absent {
-        /// The folder.
         path: PathBuf,
     },
-    /// They can't agree on anything.
+    /// The number of hosts is not a valid cluster size.
     #[error(
         "a cluster has 3 or 5 servers, and {0} hosts are named: name the host of each server, and nothing else"
     )]
     Servers(usize),
-    /// A file can't be read.
     #[error("{} can't be read", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// A file can't be written.
     #[error("{} can't be written", path.display())]
     Unwritable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// Somebody changes the folder at this moment.
+    /// Another process has locked the folder.
     #[error("{} is being changed by another muster auth: try again", path.display())]
     Busy {
-        /// The folder.
         path: PathBuf,
     },
-    /// The list of users is spoiled.
+    /// The list of users cannot be parsed.
     #[error("{} is no list of users: {why}", path.display())]
     Malformed {
-        /// The list.
         path: PathBuf,
-        /// What is wrong with it.
         why: String,
     },
-    /// A user of that name is there.
+    /// The user name is in use.
     #[error("there is a user {name} already ({role}): revoke it first, or give another name with --name")]
     Taken {
-        /// The name.
         name: String,
-        /// What that user is.
+        /// Role of the existing user.
         role: Role,
     },
-    /// Nobody is called so.
+    /// There is no user with this name.
     #[error("there is no user {name}: the users are {}", known.join(", "))]
     Unknown {
-        /// The name.
         name: String,
-        /// Those that there are.
+        /// Names of all users.
         known: Vec<String>,
     },
-    /// A certificate can't be made.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// A key can't be made.
     #[error("an nkey can't be made: {0}")]
     Key(String),
 }
 
-/// What a new folder is made with.
+/// Options for a new folder.
 #[derive(Clone, Debug)]
 pub struct New<'a> {
-    /// Names and addresses by which the server is reached; the first one is what users are told.
+    /// Names and addresses of the server. Clients connect to the first one, or to all of them if `cluster` is
+    /// set. If it is empty, clients connect to `127.0.0.1`.
     pub hosts: &'a [String],
-    /// Where the server listens.
+    /// Listen address of the server.
     pub listen: &'a str,
-    /// Where its monitoring listens.
+    /// Listen address of the server's monitoring.
     pub monitoring: &'a str,
-    /// The folder as the server and whoever connects see it, if elsewhere: in containers.
+    /// Path of the folder as the server and the clients see it, for example in containers. `None` if the path
+    /// is the same.
     pub seen_at: Option<&'a Path>,
-    /// Where the server keeps its streams, as it sees it; else a folder below that one.
+    /// Folder in which the server stores its streams, as a path on its host. Default: `streams` in the
+    /// folder.
     pub streams: Option<&'a Path>,
-    /// Whether there is a server on each of the hosts, and together they are a cluster.
+    /// `true` if there is a server on each of the hosts and they form a cluster.
     pub cluster: bool,
 }
 
-/// What users are told.
+/// Connection data that is stored in the list of users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
-    /// The server's address; of a cluster those of all servers, with commas between them.
+    /// URL of the server. In a cluster, the URLs of all servers, separated by commas.
     url: String,
-    /// The folder as they see it; none: where it is.
+    /// Path of the folder as clients see it. `None` if the path is the same.
     seen_at: Option<PathBuf>,
     /// Names and addresses that the server's certificate is valid for.
     hosts: Vec<String>,
 }
 
-/// A certificate that was renewed, with its key beside it.
+/// Renewed certificate, with its key in the file beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewed {
-    /// The file with the certificate.
+    /// Path of the certificate.
     pub file: PathBuf,
-    /// The end of its validity.
     pub expires_at: Timestamp,
 }
 
-/// A folder of users, which nobody else changes meanwhile.
+/// Folder of users, locked for exclusive use by this process.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -157,10 +145,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a folder: an authority, the server's certificate and configuration, and no user yet.
+    /// Creates a folder with an authority, the server's certificate and its configuration, without users.
     ///
     /// # Errors
-    /// There is one already, a host is none, the hosts are too few or too many for a cluster, or something can't be written.
+    /// Returns an error if one of the files exists, a host is invalid, the number of hosts is not a valid
+    /// cluster size, or a file cannot be written.
     pub fn create(folder: &Path, new: &New<'_>, now: Timestamp) -> Result<Self, StoreError> {
         let unwritable = |path: &Path| {
             let path = path.to_owned();
@@ -209,10 +198,11 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a folder, to look at it or to change it.
+    /// Opens a folder and locks it.
     ///
     /// # Errors
-    /// It is none, is spoiled, or somebody changes it at this moment.
+    /// Returns an error if the folder contains no list of users, the list cannot be parsed, or another
+    /// process has locked the folder.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         let list = folder.join(LIST);
         if !list.is_file() {
@@ -227,34 +217,36 @@ impl Store {
         Ok(Self { folder, told, users, lock })
     }
 
-    /// The users, in the order in which they were added.
+    /// Returns the users in the order in which they were added.
     #[must_use]
     pub fn users(&self) -> &[User] {
         &self.users
     }
 
-    /// The folder, by its whole path.
+    /// Returns the absolute path of the folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The server's address, as users are told.
+    /// Returns the URL that users connect to. In a cluster, the URLs of all servers, separated by commas.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.told.url
     }
 
-    /// Where a user's files are: with `nk` the seed, `crt` and `key` the certificate, `env` the variables that name them all.
+    /// Returns the path of one of a user's files. The file `nk` has the seed, `crt` and `key` the certificate
+    /// and its key, and `env` the environment variables that name these files.
     #[must_use]
     pub fn file_of(&self, name: &str, ending: &str) -> PathBuf {
         self.folder.join(OF_USERS).join(format!("{name}.{ending}"))
     }
 
-    /// Adds a user, whose key is made of these random bytes. The server learns of it when it reads its configuration again.
+    /// Adds a user, whose nkey is derived from `random`. The server accepts the user after it has reloaded
+    /// its configuration.
     ///
     /// # Errors
-    /// There is one of that name, or a file of it; something can't be written.
+    /// Returns an error if the name is in use, one of the user's files exists, or a file cannot be written.
     pub fn add(
         &mut self,
         role: Role,
@@ -277,7 +269,7 @@ impl Store {
         Ok(&self.users[self.users.len() - 1])
     }
 
-    /// The variables by which a program knows how to connect as a user.
+    /// Returns the environment variables with which a program connects as a user.
     fn environment(&self, name: &str, role: &Role) -> String {
         let at = self.told.seen_at.as_ref().unwrap_or(&self.folder);
         let file_of = |name: &str, ending: &str| {
@@ -308,10 +300,10 @@ impl Store {
         text
     }
 
-    /// Gives the server a new certificate and key, also for these hosts.
+    /// Issues a new certificate and key for the server. `hosts` are added to the hosts that it is valid for.
     ///
     /// # Errors
-    /// A host is not a valid name, or a file can't be read or written.
+    /// Returns an error if a host is invalid or a file cannot be read or written.
     pub fn renew_server(&mut self, hosts: &[String], now: Timestamp) -> Result<Renewed, StoreError> {
         let known = &self.told.hosts;
         let added: Vec<String> = hosts.iter().filter(|host| !known.contains(host)).cloned().collect();
@@ -322,21 +314,21 @@ impl Store {
         replace_pair(&self.folder.join(SERVER.0), &self.folder.join(SERVER.1), &made)
     }
 
-    /// Gives a user a new certificate and key for TLS. Its nkey stays.
+    /// Issues a new TLS certificate and key for a user. The nkey stays the same.
     ///
     /// # Errors
-    /// There is no such user, or a file can't be read or written.
+    /// Returns an error if there is no such user or a file cannot be read or written.
     pub fn renew(&self, name: &str, now: Timestamp) -> Result<Renewed, StoreError> {
         let name = &self.users[self.position(name)?].name;
         let made = self.signed(Holder::User(name), now)?;
         replace_pair(&self.file_of(name, "crt"), &self.file_of(name, "key"), &made)
     }
 
-    /// Gives a user a new nkey, made of these random bytes, with a new certificate and key for TLS. The server stops accepting the
-    /// old nkey when it reads its configuration again.
+    /// Replaces the nkey of a user by one that is derived from `random`, and issues a new TLS certificate and
+    /// key. The server rejects the old nkey after it has reloaded its configuration.
     ///
     /// # Errors
-    /// There is no such user, or a file can't be read or written.
+    /// Returns an error if there is no such user or a file cannot be read or written.
     pub fn rotate(&mut self, name: &str, random: [u8; 32], now: Timestamp) -> Result<&User, StoreError> {
         let at = self.position(name)?;
         let (nkey, seed) = nkey(random)?;
@@ -347,11 +339,11 @@ impl Store {
         Ok(&self.users[at])
     }
 
-    /// Makes a new authority, which signs from now on. `ca.crt` has the certificates of both, so that certificates of the old one
-    /// stay valid until [`Self::forget_authority`].
+    /// Creates a new authority, which signs all later certificates. `ca.crt` then has the new and the old
+    /// authority. Certificates of the old one stay valid until [`Self::forget_authority`].
     ///
     /// # Errors
-    /// A file can't be read or written.
+    /// Returns an error if a file cannot be read or written.
     pub fn renew_authority(&self, now: Timestamp) -> Result<(), StoreError> {
         let made = certificates::authority(now)?;
         let file = self.folder.join(AUTHORITY);
@@ -359,10 +351,10 @@ impl Store {
         replace(&self.folder.join(AUTHORITY_KEY), 0o600, &made.key)
     }
 
-    /// Removes all but the newest authority from `ca.crt`.
+    /// Removes every authority except the newest from `ca.crt`.
     ///
     /// # Errors
-    /// The file can't be read or written.
+    /// Returns an error if the file cannot be read or written.
     pub fn forget_authority(&self) -> Result<(), StoreError> {
         let file = self.folder.join(AUTHORITY);
         let text = read(&file)?;
@@ -382,10 +374,10 @@ impl Store {
         })
     }
 
-    /// Takes a user out, and removes its files.
+    /// Removes a user and its files.
     ///
     /// # Errors
-    /// Nobody is called so, or something can't be written.
+    /// Returns an error if there is no such user or a file cannot be written.
     pub fn revoke(&mut self, name: &str) -> Result<User, StoreError> {
         let user = self.users.remove(self.position(name)?);
         self.write()?;
@@ -393,7 +385,7 @@ impl Store {
             let path = self.file_of(name, ending);
             match fs::remove_file(&path) {
                 Ok(()) => {}
-                // It was moved to where it is used.
+                // The file was moved to the host that uses it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(source) => return Err(StoreError::Unwritable { path, source }),
             }
@@ -401,18 +393,19 @@ impl Store {
         Ok(user)
     }
 
-    /// Whether the server's configuration has other users than the list: a command was killed in between.
+    /// Returns `true` if the users in the server's configuration differ from the list, because a command was
+    /// killed between the two writes.
     ///
     /// # Errors
-    /// It can't be read.
+    /// Returns an error if the configuration cannot be read.
     pub fn is_behind(&self) -> Result<bool, StoreError> {
         Ok(read(&self.folder.join(USERS))? != server::users(&self.users))
     }
 
-    /// Writes the list, and the server's configuration that follows from it.
+    /// Writes the list of users and the server's configuration that is generated from it.
     ///
     /// # Errors
-    /// Something can't be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self) -> Result<(), StoreError> {
         let mut list = format!("{HEADING}server {}\n", self.told.url);
         if let Some(seen_at) = &self.told.seen_at {
@@ -422,7 +415,7 @@ impl Store {
             list.push_str(&format!("host {host}\n"));
         }
         for User { name, nkey, role } in &self.users {
-            // Writing to a text doesn't fail.
+            // Writing to a `String` cannot fail.
             let written = writeln!(list, "user {name} {nkey} {role}");
             debug_assert!(written.is_ok());
         }
@@ -431,13 +424,13 @@ impl Store {
     }
 }
 
-/// Who somebody is by the file with the seed, if that says so.
+/// Returns the role that a seed file names. `None` if the file names no valid role.
 #[must_use]
 pub fn identity(seed_file: &str) -> Option<Role> {
     seed_file.lines().find_map(|line| line.strip_prefix(IDENTITY))?.parse().ok()
 }
 
-/// The names by which the server is reached, with those of this host behind them.
+/// Returns the hosts, followed by the names and addresses of the local host.
 fn with_local(hosts: &[String]) -> Vec<String> {
     let mut all = hosts.to_vec();
     for local in ["127.0.0.1", SERVERS_OWN, "::1"] {
@@ -448,7 +441,7 @@ fn with_local(hosts: &[String]) -> Vec<String> {
     all
 }
 
-/// A host as an address has it: IPv6 in brackets.
+/// Returns a host as it appears in a URL: IPv6 addresses are in brackets.
 fn address(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
@@ -481,7 +474,7 @@ fn parse(text: &str) -> Result<(Told, Vec<User>), String> {
     Ok((Told { url: url.ok_or("it names no server")?, seen_at, hosts }, users))
 }
 
-/// Makes an nkey of random bytes: its public part, and its seed.
+/// Derives an nkey from random bytes. Returns its public key and its seed.
 fn nkey(random: [u8; 32]) -> Result<(String, String), StoreError> {
     let failed = |error: nkeys::error::Error| StoreError::Key(error.to_string());
     let key = KeyPair::new_from_raw(KeyPairType::User, random).map_err(failed)?;
@@ -508,7 +501,8 @@ fn write_pair(folder: &Path, (certificate, key): (&str, &str), made: &Made) -> R
     write_new(&folder.join(key), 0o600, &made.key)
 }
 
-/// Replaces a certificate and its key. A program that reads both in between fails to connect, and tries again.
+/// Replaces a certificate and its key. A program that reads them between the two writes fails to connect and
+/// retries.
 fn replace_pair(certificate: &Path, key: &Path, made: &Made) -> Result<Renewed, StoreError> {
     replace(key, 0o600, &made.key)?;
     replace(certificate, 0o644, &made.certificate)?;
@@ -516,7 +510,7 @@ fn replace_pair(certificate: &Path, key: &Path, made: &Made) -> Result<Renewed, 
     Ok(Renewed { file: certificate.to_owned(), expires_at })
 }
 
-/// Writes a file that isn't there yet, to the disk.
+/// Creates a file and syncs it to disk. Fails if the file exists.
 fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
@@ -531,11 +525,11 @@ fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     })
 }
 
-/// Replaces a file as a whole: a reader sees either the old or the new text. The file keeps its owner.
+/// Replaces a file atomically: a reader sees either the old or the new text. The owner stays the same.
 fn replace(path: &Path, mode: u32, text: &str) -> Result<(), StoreError> {
     let draft = path.with_extension("new");
     let write = || {
-        // A command that was killed may have left it, with another mode.
+        // A killed command may have left the draft behind, with another mode.
         if let Err(error) = fs::remove_file(&draft)
             && error.kind() != ErrorKind::NotFound
         {

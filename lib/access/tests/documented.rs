@@ -1,4 +1,4 @@
-//! The table in the documentation is that of the code.
+//! Comparison of the table of roles in the documentation with the code.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use access::{Rights, Role};
 
-/// Every role, with the names that the documentation gives.
+/// Every role, with the names that the documentation uses.
 const ROLES: [&str; 11] = [
     "bbs-writer",
     "bbs",

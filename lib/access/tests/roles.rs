@@ -1,4 +1,4 @@
-//! The table against what must hold whatever stands in it.
+//! Properties that the table of roles must always have.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use access::pattern::{covers, example};
@@ -18,7 +18,7 @@ fn hears(role: &Role, pattern: &str) -> bool {
     role.rights().unwrap().subscribes.iter().any(|right| covers(right, pattern))
 }
 
-/// Returns each role that sends queries, with the caller in their subjects.
+/// Returns each role that sends queries, with the caller in its query subjects.
 fn callers() -> impl Iterator<Item = (Role, Caller)> {
     everybody().into_iter().filter_map(|role| {
         let caller = match role.clone() {

@@ -1,4 +1,4 @@
-//! The folder: what is made, what is kept, what is refused.
+//! The folder of `muster auth`: created files, preserved files and errors.
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
 
 use std::fs;

@@ -135,7 +135,7 @@ fn files(root: &TempDir, folder: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_has_no_key_is_fetched_each_time_and_nothing_is_left() {
+async fn archive_without_cache_key_is_fetched_each_time_and_leaves_no_files() {
     let root = tempfile::tempdir().unwrap();
     let (store, server) =
         (store(&root, settings()), Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello")]));
@@ -149,7 +149,7 @@ async fn what_has_no_key_is_fetched_each_time_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn what_did_not_change_is_taken_from_the_store_also_by_the_next_one() {
+async fn unchanged_archive_comes_from_cache_also_after_reopening() {
     let root = tempfile::tempdir().unwrap();
     let head = "200 OK\r\netag: \"1\"\r\nlast-modified: Tue, 01 Jan 2030 00:00:00 GMT";
     let server = Server::new(vec![
@@ -184,7 +184,7 @@ async fn what_did_not_change_is_taken_from_the_store_also_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_download_that_breaks_off_goes_on_where_it_was() {
+async fn interrupted_download_resumes_with_a_range_request() {
     let root = tempfile::tempdir().unwrap();
     let whole = b"0123456789";
     let server = Server::new(vec![
@@ -206,7 +206,7 @@ async fn a_download_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_download_begins_anew_where_the_archive_changed_or_no_part_is_given() {
+async fn interrupted_download_restarts_if_archive_changed_or_has_no_validators() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::new(vec![
         broken("200 OK\r\netag: \"1\"", b"0123456789", 4),
@@ -222,7 +222,7 @@ async fn a_download_begins_anew_where_the_archive_changed_or_no_part_is_given() 
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_asked_again_and_one_that_refuses_is_not() {
+async fn server_errors_are_retried_and_client_errors_are_not() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
     let busy = Server::new(vec![reply("503 Busy", b""), reply("429 Slower", b""), reply("200 OK", b"hello")]);
@@ -236,7 +236,7 @@ async fn a_server_that_fails_is_asked_again_and_one_that_refuses_is_not() {
 }
 
 #[tokio::test]
-async fn what_is_not_what_it_ought_to_be_is_refused_and_not_kept() {
+async fn archive_with_wrong_checksum_is_rejected_and_not_cached() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello")]);
     let store = store(&root, settings());
@@ -254,7 +254,7 @@ async fn what_is_not_what_it_ought_to_be_is_refused_and_not_kept() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_whether_it_says_so_or_not() {
+async fn oversized_archive_is_rejected_with_or_without_content_length() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
     let said = Server::new(vec![reply("200 OK", &[b'x'; 2001])]);
@@ -271,7 +271,7 @@ async fn what_is_too_large_is_refused_whether_it_says_so_or_not() {
 }
 
 #[tokio::test]
-async fn what_was_not_used_for_longest_goes_first() {
+async fn least_recently_used_archive_is_evicted_first() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
     let server = Server::new(vec![reply("200 OK\r\netag: \"1\"", &[b'x'; 400])]);
@@ -292,7 +292,7 @@ async fn what_was_not_used_for_longest_goes_first() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_unfinished_is_gone_and_the_rest_is_there() {
+async fn reopened_store_removes_incomplete_files_and_keeps_archives() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello"), reply("304 Not Modified", b"")]);
     fetch(&store(&root, settings()), &server.url(), "k").await.unwrap();
@@ -317,7 +317,7 @@ async fn what_a_crash_left_unfinished_is_gone_and_the_rest_is_there() {
 }
 
 #[tokio::test]
-async fn who_wants_the_same_at_once_waits_for_who_was_first() {
+async fn concurrent_fetches_of_one_key_download_once() {
     let root = tempfile::tempdir().unwrap();
     let (store, url) = (
         store(&root, settings()),
@@ -331,7 +331,7 @@ async fn who_wants_the_same_at_once_waits_for_who_was_first() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_to_where_requests_may_go() {
+async fn redirects_are_followed_only_to_permitted_targets() {
     let root = tempfile::tempdir().unwrap();
     let end = Server::new(vec![reply("200 OK", b"hello")]);
     let to = |place: &str| Server::new(vec![reply(&format!("302 Found\r\nlocation: {place}"), b"")]);
@@ -355,7 +355,7 @@ async fn redirects_are_followed_to_where_requests_may_go() {
 }
 
 #[tokio::test]
-async fn a_name_is_judged_by_where_it_leads_and_of_a_secret_nothing_is_told() {
+async fn judge_checks_resolved_addresses_and_errors_hide_secret_urls() {
     let root = tempfile::tempdir().unwrap();
     let judge = Judge::new(|target| match target.address {
         Some(address) if address.is_loopback() => Err(format!("{:?} leads to {address}", target.host)),
@@ -373,7 +373,7 @@ async fn a_name_is_judged_by_where_it_leads_and_of_a_secret_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn a_file_is_posted_with_its_checksum_and_again_if_that_fails() {
+async fn upload_sends_checksum_and_retries_server_errors() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
     let path = root.path().join("droplet");
@@ -394,7 +394,7 @@ async fn a_file_is_posted_with_its_checksum_and_again_if_that_fails() {
 }
 
 #[tokio::test]
-async fn who_gives_up_stops_what_was_begun() {
+async fn dropped_fetch_closes_connection_and_removes_file() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
     // The server announces 100 bytes, sends some of them, and then stays silent.

@@ -29,7 +29,7 @@ fn bytes<const N: usize>() -> io::Result<[u8; N]> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn two_seeds_differ() {
+    fn seeds_and_keys_are_unique() {
         assert_ne!(super::seed().unwrap(), super::seed().unwrap());
         assert_ne!(super::key().unwrap(), super::key().unwrap());
     }

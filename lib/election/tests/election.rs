@@ -45,7 +45,7 @@ fn campaigns_after(millis: u64, election: &mut Election, heard: &Beat) -> Option
 }
 
 #[test]
-fn where_nobody_was_elected_everybody_campaigns_at_once() {
+fn processes_without_leader_campaign_immediately() {
     for id in ["a", "b", "c", "d"] {
         let mut first = Election::new(name(id));
         assert_eq!(first.duty(at(0)), Duty::Campaign(1));
@@ -59,7 +59,7 @@ fn where_nobody_was_elected_everybody_campaigns_at_once() {
 }
 
 #[test]
-fn who_looks_when_it_is_due_campaigns() {
+fn standby_polled_when_due_campaigns() {
     let mut election = standby();
     let mut now = at(0);
     for _ in 0..10 {
@@ -72,7 +72,7 @@ fn who_looks_when_it_is_due_campaigns() {
 }
 
 #[test]
-fn a_standby_campaigns_after_three_missed_beats_and_not_after_its_own_pause() {
+fn standby_campaigns_after_missed_heartbeats_but_not_after_own_pause() {
     let waited = campaigns(&mut standby(), &beat("gone", 3)).unwrap();
     assert!(waited >= BEAT * MISSED_BEATS && waited <= TAKEOVER, "{waited:?}");
 
@@ -82,7 +82,7 @@ fn a_standby_campaigns_after_three_missed_beats_and_not_after_its_own_pause() {
 }
 
 #[test]
-fn the_leader_beats_and_nobody_else_does() {
+fn only_leader_sends_heartbeats() {
     let mut leader = Election::new(name("me"));
     leader.follow(Some(&Leader { id: name("me"), term: 4, since: at(0) }), at(0));
     let beats = (0..600).filter(|tick| leader.duty(at(tick * 10)) == Duty::Beat).count();
@@ -91,7 +91,7 @@ fn the_leader_beats_and_nobody_else_does() {
 }
 
 #[test]
-fn forged_beats_delay_a_takeover_by_one_election_at_most() {
+fn forged_heartbeats_delay_takeover_by_at_most_one_election() {
     for (term, longer) in [(u64::MAX, 0), (6, 0), (4, 0), (0, 0), (5, 1)] {
         let waited = campaigns(&mut standby(), &beat("nobody", term)).unwrap();
         assert!(waited <= TAKEOVER + ELECTION * longer, "beats of term {term}: {waited:?}");
@@ -104,7 +104,7 @@ fn forged_beats_delay_a_takeover_by_one_election_at_most() {
 }
 
 #[test]
-fn who_lost_waits_for_the_winner_to_beat() {
+fn losing_candidate_waits_for_winner_heartbeat() {
     let mut election = standby();
     let lost = campaigns(&mut election, &beat("gone", 3)).unwrap();
     election.lost(at(0) + lost);
@@ -125,7 +125,7 @@ fn reading(millis: u64, heard: Option<&Beat>) -> Election {
 }
 
 #[test]
-fn who_listened_while_it_read_the_log_waits_no_longer() {
+fn standby_that_listened_during_replay_campaigns_immediately() {
     let long = u64::try_from(TAKEOVER.as_millis()).unwrap();
     let mut election = reading(long, None);
     // The log names the earlier leaders as well.
@@ -137,7 +137,7 @@ fn who_listened_while_it_read_the_log_waits_no_longer() {
 }
 
 #[test]
-fn who_listened_waits_for_a_leader_that_beat_or_was_elected_meanwhile() {
+fn standby_that_listened_during_replay_waits_for_live_leader() {
     let long = u64::try_from(TAKEOVER.as_millis()).unwrap();
     let mut election = reading(long, Some(&beat("other", 4)));
     assert_eq!(election.duty(at(long)), Duty::None);
@@ -151,7 +151,7 @@ fn who_listened_waits_for_a_leader_that_beat_or_was_elected_meanwhile() {
 }
 
 #[test]
-fn a_pause_while_the_log_is_read_is_not_silence() {
+fn pause_during_replay_is_not_leader_silence() {
     let mut election = reading(100, None);
     election.look(at(60_000));
     assert_eq!(election.duty(at(60_000)), Duty::None);

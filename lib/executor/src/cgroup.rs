@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_a_share_by_group_and_by_nice_value() {
+    fn cpu_weight_maps_to_group_weight_and_nice_value() {
         let shares = |weight| (weight_of(weight), nice_of(weight));
         assert_eq!(shares(0), (100, 0), "the usual");
         assert_eq!(shares(CPU_WEIGHT), (100, 0));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_gets_its_weight() {
+    fn weight_is_written_to_the_group() {
         let root = tempfile::tempdir().unwrap();
         group(root.path(), "cpu memory");
         weigh(root.path(), 512).unwrap();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_populated_is_killed_and_what_is_gone_needs_not_be() {
+    fn kill_reports_whether_the_group_was_already_empty() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("a");
         assert!(kill(&path).unwrap());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_no_container_go_and_the_base_with_the_last() {
+    fn stray_groups_are_removed_and_the_base_with_the_last_group() {
         let root = tempfile::tempdir().unwrap();
         let base = root.path().join("base");
         for group in ["known/below", "stray/below/more", "another"] {

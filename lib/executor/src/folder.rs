@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_replaced_whole_and_a_missing_one_is_none() {
+    fn status_is_replaced_atomically_and_missing_status_is_none() {
         let root = tempfile::tempdir().unwrap();
         let folder = Folder::new(root.path().join("c"));
         folder.make().unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_to_nobody_is_no_error() {
+    fn stop_order_without_shim_succeeds() {
         let root = tempfile::tempdir().unwrap();
         let folder = Folder::new(root.path().join("c"));
         folder.make().unwrap();

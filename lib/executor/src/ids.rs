@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn data_folders_of_a_host_share_no_range() {
+    fn data_folders_of_one_host_get_disjoint_ranges() {
         let root = tempfile::tempdir().unwrap();
         let folder = |name: &str| {
             let path = root.path().join(name);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_found_by_either_road_and_by_its_mark() {
+    fn descendants_are_found_by_children_files_parent_table_and_mark() {
         let marker = format!("tree-{}", std::process::id());
         let mut child = family(&marker);
         let pid = i32::try_from(child.id()).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_with_another_start_is_another_process() {
+    fn process_with_same_pid_and_other_start_time_is_not_signalled() {
         let mut child = family("reuse");
         let pid = i32::try_from(child.id()).unwrap();
         let [sleeper] = descendants(pid)[..] else { panic!("one child") };

@@ -149,7 +149,7 @@ mod tests {
     use crate::transfer::{Answer, Question};
 
     #[tokio::test]
-    async fn a_message_comes_whole_with_its_file_and_an_end_is_told() {
+    async fn messages_carry_files_and_closing_is_detected() {
         let (one, other) = UnixStream::pair().unwrap();
         let mut text = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut text, b"hello").unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_may_lie_deep() {
+    fn socket_in_deep_folder_can_be_opened() {
         let root = tempfile::tempdir().unwrap();
         let deep = root.path().join("d".repeat(200));
         fs::create_dir(&deep).unwrap();

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resisting_entry_is_counted_and_removed_once_it_can_be() {
+    fn failed_removal_is_counted_and_retried() {
         let root = tempfile::tempdir().unwrap();
         let trash = Trash::open(root.path()).unwrap();
         let folder = |name: &str| {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn trash_of_an_earlier_executor_waits_for_removal() {
+    fn trash_of_earlier_executor_is_removed_later() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("trash/old/in")).unwrap();
         let trash = Trash::open(root.path()).unwrap();

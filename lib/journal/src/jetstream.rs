@@ -24,7 +24,7 @@ use super::facts::{self, Facts};
 pub(super) use super::jetstream_follower::Follower;
 use super::stream::{self, STREAM, StreamSettings};
 use super::{Append, AppendError, Durability, JournalError, Recorded};
-use crate::limits::{ACK, API, RECONNECT};
+use crate::limits::{ACK_TIMEOUT, API, RECONNECT};
 use bus::nats::Connection;
 
 /// Delays before a message is sent again because the server is busy with another message of its subject.
@@ -256,16 +256,16 @@ impl JetStream {
         let mut headers = HeaderMap::new();
         headers.insert(header::NATS_MESSAGE_ID, append.entry.to_string());
         headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, append.expected.to_string());
-        let request = Request::new().headers(headers).payload(append.bytes.clone()).timeout(Some(ACK));
+        let request = Request::new().headers(headers).payload(append.bytes.clone()).timeout(Some(ACK_TIMEOUT));
         let sent = Instant::now();
         // The request's own timeout starts only after the connection has accepted it.
         let answer =
-            timeout(ACK, self.shared.connection.client().send_request(subject.to_owned(), request)).await;
+            timeout(ACK_TIMEOUT, self.shared.connection.client().send_request(subject.to_owned(), request)).await;
         let late = || {
             if self.shared.connection.may_not_publish(subject, sent) {
                 return Outcome::Refused(format!("no permission to publish on {subject}"));
             }
-            Outcome::Unknown(format!("no acknowledgement for {subject} within {ACK:?}"))
+            Outcome::Unknown(format!("no acknowledgement for {subject} within {ACK_TIMEOUT:?}"))
         };
         match answer {
             Err(_) => late(),
@@ -307,8 +307,8 @@ impl JetStream {
     async fn compare_once(&self) -> Result<(), JournalError> {
         let since = Instant::now();
         while !self.shared.connection.is_connected() {
-            if since.elapsed() >= ACK {
-                let what = format!("no connection to a NATS server within {ACK:?}");
+            if since.elapsed() >= ACK_TIMEOUT {
+                let what = format!("no connection to a NATS server within {ACK_TIMEOUT:?}");
                 return Err(JournalError::Unavailable { what, source: None });
             }
             sleep(RECONNECT).await;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::jetstream::{JetStream, Outcome, outcome};
 use super::{ImportError, JournalError, Recorded};
-use crate::limits::{ACK, IMPORT_AGAIN, IMPORT_BYTES, IMPORT_ENTRIES, IMPORT_STALL};
+use crate::limits::{ACK_TIMEOUT, IMPORT_AGAIN, IMPORT_BYTES, IMPORT_ENTRIES, IMPORT_STALL};
 
 /// Writes messages at their original positions. Messages without an acknowledgement are sent again from the
 /// current end of the stream.
@@ -125,10 +125,10 @@ fn headers(entry: &Recorded, before: Option<EntryId>) -> HeaderMap {
 async fn acknowledged(mut answers: Subscriber, entries: &[Recorded]) -> Result<Option<String>, ImportError> {
     for entry in entries {
         let position = entry.position;
-        let answer = match timeout(ACK, answers.next()).await {
+        let answer = match timeout(ACK_TIMEOUT, answers.next()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(Some("the connection ended".to_owned())),
-            Err(_) => return Ok(Some(format!("no acknowledgement of position {position} within {ACK:?}"))),
+            Err(_) => return Ok(Some(format!("no acknowledgement of position {position} within {ACK_TIMEOUT:?}"))),
         };
         if answer
             .status
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_at_once_is_bounded_by_number_and_by_bytes() {
+    fn import_batch_is_bounded_by_count_and_bytes() {
         let of = |count: u64, bytes: usize| -> Vec<Recorded> {
             let bytes = Bytes::from(vec![0; bytes]);
             let one = |at| Recorded {

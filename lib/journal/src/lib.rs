@@ -527,7 +527,7 @@ mod tests {
     use super::{Position, sampled};
 
     #[test]
-    fn sampled_positions_include_the_first_and_the_last() {
+    fn sample_positions_include_first_and_last() {
         let of =
             |first, last| sampled(Position(first), Position(last)).iter().map(|at| at.0).collect::<Vec<_>>();
         assert_eq!(of(1, 0), [0_u64; 0]);

@@ -20,7 +20,7 @@ pub const PULL_BYTES: usize = 8 * 1024 * 1024;
 /// Entries per page of a search through a subject.
 pub const FIND_ENTRIES: usize = 64;
 /// Timeout of one append's acknowledgement; after it the outcome is unknown.
-pub const ACK: Duration = Duration::from_secs(2);
+pub const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two checks for a restored connection.
 pub const RECONNECT: Duration = Duration::from_millis(50);
 /// Timeout of a request to the JetStream API.

@@ -18,7 +18,7 @@ use crate::limits::{MONITOR, MONITOR_BYTES};
 pub async fn get(url: &str, path: &str) -> io::Result<Value> {
     let (status, body) = in_time(url, path).await?;
     if status.split(' ').nth(1) != Some("200") {
-        return Err(wrong(format!("{url}{path} answers {status:?}")));
+        return Err(invalid_data(format!("{url}{path} answers {status:?}")));
     }
     parse(url, path, &body)
 }
@@ -36,12 +36,12 @@ pub async fn health(url: &str) -> io::Result<Result<(), String>> {
     match text("status") {
         Some(status) if status == "ok" => Ok(Ok(())),
         Some(status) => Ok(Err(text("error").unwrap_or(status))),
-        None => Err(wrong(format!("{url}{path} reports no status"))),
+        None => Err(invalid_data(format!("{url}{path} reports no status"))),
     }
 }
 
 fn parse(url: &str, path: &str, body: &[u8]) -> io::Result<Value> {
-    serde_json::from_slice(body).map_err(|error| wrong(format!("{url}{path}: {error}")))
+    serde_json::from_slice(body).map_err(|error| invalid_data(format!("{url}{path}: {error}")))
 }
 
 async fn in_time(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
@@ -56,17 +56,17 @@ async fn ask(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
     let host = url
         .strip_prefix("http://")
         .map(|rest| rest.trim_end_matches('/'))
-        .ok_or_else(|| wrong(format!("{url} doesn't start with http://")))?;
+        .ok_or_else(|| invalid_data(format!("{url} doesn't start with http://")))?;
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MONITOR_BYTES as u64).read_to_end(&mut answer).await?;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.ok_or_else(|| wrong(format!("{url} answers no HTTP")))?;
+    let end = end.ok_or_else(|| invalid_data(format!("{url} answers no HTTP")))?;
     let status = String::from_utf8_lossy(&answer[..end]).lines().next().unwrap_or_default().to_owned();
     Ok((status, answer.split_off(end + 4)))
 }
 
-fn wrong(text: String) -> io::Error {
+fn invalid_data(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_may_lose_are_refused() {
+    fn unsafe_server_versions_are_refused() {
         for fine in ["2.12.7", "2.12.20", "2.14.0", "2.15.1", "v2.15.1", "3.0.0"] {
             assert_eq!(version_problem(fine), None, "{fine}");
         }

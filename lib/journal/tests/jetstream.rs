@@ -41,7 +41,7 @@ fn settings(servers: &[NatsServer]) -> Settings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_history_is_noticed() {
+async fn follower_reports_recreated_stream_as_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = NatsServer::start(folder.path()).await.unwrap();
     let journal = open(&settings(std::slice::from_ref(&server)), &StreamSettings::default()).await.unwrap();
@@ -69,7 +69,7 @@ async fn another_history_is_noticed() {
 /// A backup of the server's store is restored while this program runs. The stream is the same, and soon has
 /// the same length again.
 #[tokio::test(flavor = "multi_thread")]
-async fn restored_store_is_noticed_by_followers_and_appends() {
+async fn restored_store_fails_followers_and_appends() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = NatsServer::start(folder.path()).await.unwrap();
     let settings = settings(std::slice::from_ref(&server));
@@ -120,7 +120,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stream_is_refused_until_its_import_is_whole() {
+async fn stream_is_refused_until_import_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let server = NatsServer::start(folder.path()).await.unwrap();
     let settings = settings(std::slice::from_ref(&server));
@@ -211,7 +211,7 @@ const FLAWS: &[Flaw] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_could_lose_or_rewrite_history_is_refused() {
+async fn unsafe_stream_configurations_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = NatsServer::start(folder.path()).await.unwrap();
     let settings = settings(std::slice::from_ref(&server));
@@ -251,7 +251,7 @@ fn any_entry() -> Append {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_a_small_payload_is_refused() {
+async fn server_with_small_max_payload_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, settings) = started(folder.path(), "max_payload: 65536").await;
     let error = open(&settings, &StreamSettings::default()).await.unwrap_err();
@@ -259,7 +259,7 @@ async fn a_server_with_a_small_payload_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_permission_an_entry_is_refused() {
+async fn append_without_permission_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let users = "authorization { users: [ { user: writer, password: secret },
         { user: reader, password: secret, permissions: { publish: [\"$JS.API.>\"], subscribe: [\"muster.inbox.>\"] } },
@@ -280,7 +280,7 @@ async fn without_permission_an_entry_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_gone_leaves_the_outcome_unknown() {
+async fn append_to_killed_server_has_unknown_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let (mut server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
@@ -314,7 +314,7 @@ fn imported(count: u64) -> Vec<Recorded> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_imported_behind_a_foreign_message() {
+async fn import_stops_at_foreign_message() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
@@ -339,7 +339,7 @@ async fn nothing_is_imported_behind_a_foreign_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_lost_entries_can_still_be_looked_at() {
+async fn stream_with_deleted_entries_can_be_inspected() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();

@@ -107,7 +107,7 @@ fn assert_unbroken(name: &str, after: Position, entries: &[Recorded]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_goes_where_it_is_expected_or_nowhere() {
+async fn append_succeeds_only_at_expected_position() {
     for Bench { name, journal, _servers, _folder } in benches().await {
         let mut id = ids(1);
         let (a, b) = (Subject::Lrp(0), Subject::Cell(CellId::new("c1").unwrap()));
@@ -143,7 +143,7 @@ async fn an_entry_goes_where_it_is_expected_or_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_whose_acknowledgement_was_lost_is_appended_again_and_stored_once() {
+async fn repeated_append_stores_entry_once() {
     for Bench { name, journal, _servers, _folder } in benches().await {
         let mut id = ids(2);
         let subject = Subject::Task(7);
@@ -165,7 +165,7 @@ async fn an_entry_whose_acknowledgement_was_lost_is_appended_again_and_stored_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_writers_one_wins_every_position() {
+async fn two_writers_never_win_the_same_position() {
     const EACH: usize = 150;
     for Bench { name, journal, _servers, _folder } in benches().await {
         let writers = [10, 11].map(|seed| {
@@ -220,7 +220,7 @@ async fn of_two_writers_one_wins_every_position() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn followers_get_everything_in_order_however_slow() {
+async fn slow_followers_receive_all_entries_in_order() {
     const ENTRIES: u64 = 2_000;
     for Bench { name, journal, _servers, _folder } in benches().await {
         let reader = journal.clone();
@@ -260,7 +260,7 @@ async fn followers_get_everything_in_order_however_slow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reading_is_by_pages() {
+async fn read_returns_pages() {
     for Bench { name, journal, _servers, _folder } in benches().await {
         let (mut id, mut lasts) = (ids(3), [Position(0); 2]);
         let subjects = [Subject::Domain(Domain::new("apps").unwrap()), Subject::Task(1)];
@@ -289,7 +289,7 @@ async fn reading_is_by_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_may_be_as_large_as_its_limit_and_no_larger() {
+async fn entry_above_size_limit_is_refused() {
     for Bench { name, journal, _servers, _folder } in benches().await {
         let mut id = ids(4);
         let largest = entry(&Subject::Lrp(1), Position(0), id(), &"x".repeat(ENTRY_BYTES));
@@ -307,7 +307,7 @@ async fn an_entry_may_be_as_large_as_its_limit_and_no_larger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_journal_says_so_and_another_history_is_noticed() {
+async fn closed_journal_returns_closed_and_position_beyond_end_is_damaged() {
     for Bench { name, journal, _servers, _folder } in benches().await {
         settled(&journal, entry(&Subject::Cluster, Position(0), ids(6)(), "one")).await.unwrap();
         if name != "JetStream on three" && name != "JetStream" {
@@ -327,7 +327,7 @@ async fn a_closed_journal_says_so_and_another_history_is_noticed() {
 }
 
 #[tokio::test]
-async fn durability_is_told() {
+async fn durability_matches_journal_kind() {
     let told: Vec<_> = benches().await.iter().map(|bench| bench.journal.durability()).collect();
     assert_eq!(told, [Durability::Volatile, Durability::Synced, Durability::Synced, Durability::Synced]);
 }
@@ -361,7 +361,7 @@ async fn whole(journal: &Journal) -> Vec<Recorded> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_journal_holds_another_takes_as_it_is() {
+async fn import_keeps_entries_unchanged() {
     let log = foreign_log();
     for bench in benches().await {
         let journal = &bench.journal;

@@ -47,7 +47,7 @@ async fn the_writer_that_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_kill_9() {
+async fn acknowledged_entries_survive_kill_9() {
     let folder = tempfile::tempdir().unwrap();
     let mut acknowledged = Vec::new();
     for round in 1..=5_usize {
@@ -87,7 +87,7 @@ async fn what_was_acknowledged_survives_kill_9() {
 }
 
 #[tokio::test]
-async fn a_folder_belongs_to_one_journal_and_keeps_its_entries() {
+async fn folder_is_locked_by_one_journal_and_keeps_entries() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(folder.path()).await;
     let entry = EntryId(Ids::new(1).next(Timestamp::from_millis(1)));
@@ -104,7 +104,7 @@ async fn a_folder_belongs_to_one_journal_and_keeps_its_entries() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_format_is_refused() {
+async fn file_of_other_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("journal.db"), "no database at all, but long enough to be looked at")
         .unwrap();
@@ -113,7 +113,7 @@ async fn a_file_of_another_format_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_read_while_another_process_writes_and_appending_is_refused() {
+async fn read_only_journal_follows_writer_and_refuses_appends() {
     let folder = tempfile::tempdir().unwrap();
     let why = Sqlite::open_to_read(folder.path()).await.unwrap_err().to_string();
     assert!(why.contains("there is no journal"), "{why}");
@@ -144,7 +144,7 @@ async fn it_is_read_while_another_process_writes_and_appending_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_is_shown_only_to_who_looks_for_it() {
+async fn damaged_rows_are_returned_only_for_inspection() {
     use sqlx::{Connection, SqliteConnection};
     let folder = tempfile::tempdir().unwrap();
     let journal = open(folder.path()).await;

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_a_position_a_time_or_a_time_ago() {
+    fn moment_text_round_trips_and_invalid_text_is_rejected() {
         let minutes = |n: u64| AsOf::Ago(Duration::from_secs(60 * n));
         let time = AsOf::Time(Timestamp::from_millis(1_790_949_600_000));
         let good = [
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_what_is_to_come() {
+    fn future_time_is_refused() {
         let now = Timestamp::from_seconds(1_000);
         assert_eq!(read("-10s").moment(now), Ok(Moment::Time(Timestamp::from_seconds(990))));
         assert_eq!(read("41").moment(now), Ok(Moment::Position(Position(41))));

@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_sealed_is_not_stored() {
+    fn unsealed_secret_is_not_stored() {
         let stored: Secret = action::Secret::Open("very-secret".into()).mirror();
         let text = serde_json::to_string(&stored).unwrap();
         assert_eq!(text, r#"{"sealed":{"key":"none","data":""}}"#);

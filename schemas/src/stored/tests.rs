@@ -20,7 +20,7 @@ fn entry_with(event: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn an_old_version_is_read_as_todays_event_and_written_as_the_newest() {
+fn old_event_version_is_upcast_and_written_as_newest() {
     let guid = "00000000-0000-0000-0000-0000000000a1";
     let old = json!({"actual": {"crashed.v0": {"index": 1, "instance_guid": guid, "cell_id": "c1", "status": 3,
         "crash_count": 4, "definition_id": "web-v1"}}});
@@ -41,7 +41,7 @@ fn an_old_version_is_read_as_todays_event_and_written_as_the_newest() {
 
 /// Proves that replacing the event of the golden entry does not change how the rest of the entry is read.
 #[test]
-fn an_old_version_stands_beside_new_ones_in_one_entry() {
+fn golden_entry_with_same_event_decodes_equal() {
     let golden: Value = serde_json::from_str(CLAIMED).unwrap();
     let event = golden["decisions"][0]["events"][0].clone();
     let read = Entry::decode(&entry_with(&event)).unwrap();

@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_promises_hold_and_peace_comes(
+    fn rollout_converges_after_random_moves(
         instances in 1..5_u32,
         update in any_policy(),
         rollback in any_policy(),

@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_forgotten_when_they_are_too_many_and_made_anew() {
+    fn view_cache_is_cleared_when_full_and_rebuilt() {
         let zone = Zone::new("z").expect("a name");
         let stack = Stack::new("linux").expect("a name");
         let cell = BoardCell {

@@ -205,7 +205,7 @@ mod tests {
     use crate::eligibility::eligibility;
 
     #[test]
-    fn the_largest_explanation_is_within_its_limit() {
+    fn largest_explanation_is_within_size_limit() {
         let size =
             |explanation: &Explanation| schemas::codec::encode(schemas::codec::Form::Json, explanation).len();
         let longest = "x".repeat(limits::ID_BYTES);

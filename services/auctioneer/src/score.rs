@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_cell_does_not_overflow() {
+    fn load_of_largest_cell_does_not_overflow() {
         let all = resources(u64::MAX, u64::MAX, u32::MAX);
         let (total, free) = bounded(all, all);
         assert_eq!(total, free);
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_disk_has_a_load() {
+    fn load_of_cell_without_disk_counts_disk_as_unused() {
         let scale = Scale::new(resources(100, 0, 10));
         assert_eq!(scale.load(scale.weigh(resources(100, 0, 10))).permille(), 667);
     }
 
     #[test]
-    fn the_spread_matters_most_then_affinity_and_the_zone_matters_more_than_the_cell_and_the_cell_more_than_the_load()
+    fn score_orders_by_spread_affinity_zone_cell_and_load()
      {
         let score = |refused, (spread, affinity), (siblings_in_zone, siblings_on_cell), load, cell| Score {
             refused,

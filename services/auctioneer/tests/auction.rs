@@ -545,7 +545,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_auction_equals_the_plainest_one((cells, mut siblings, rounds) in scene()) {
+    fn indexed_auction_equals_reference((cells, mut siblings, rounds) in scene()) {
         let mut cells = distinct(cells);
         let mut board = Board::new(cells.clone());
         for (batch, changes) in rounds {

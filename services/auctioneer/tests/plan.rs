@@ -122,7 +122,7 @@ fn parallel(parallelism: u32) -> Policies {
 }
 
 #[test]
-fn what_is_new_is_spread_as_an_auction_would() {
+fn new_process_is_spread_like_in_auction() {
     let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 1_000)], []);
     desire(&mut copy, web(3, 64));
     copy.walk().unwrap();
@@ -149,7 +149,7 @@ fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
 }
 
 #[test]
-fn what_would_stop_for_something_more_urgent_is_shown_first() {
+fn plan_shows_victims_before_start() {
     let full = || BoardCell { free: memory(10), ..cell(1, 100) };
     let urgent = || DesiredLrp { priority: Priority::new(80).unwrap(), ..web(1, 64) };
     let mut copy = Copy::new(NOW, [full()], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 75)]);
@@ -164,7 +164,7 @@ fn what_would_stop_for_something_more_urgent_is_shown_first() {
 }
 
 #[test]
-fn what_would_stop_for_a_task_is_shown_if_it_may_wait() {
+fn plan_shows_victims_of_task_that_may_wait() {
     let fate = |placement| {
         let full = BoardCell { free: memory(10), ..cell(1, 100) };
         let mut copy =
@@ -189,7 +189,7 @@ fn what_would_stop_for_a_task_is_shown_if_it_may_wait() {
 }
 
 #[test]
-fn what_is_so_already_changes_nothing() {
+fn command_without_change_has_no_steps() {
     let mut copy = running([cell(1, 1_000)], web(2, 64));
     assert!(
         !ask(&mut copy, &deploy("v2", of_memory(64), Policies::default())),
@@ -201,7 +201,7 @@ fn what_is_so_already_changes_nothing() {
 }
 
 #[test]
-fn a_rollout_goes_index_by_index_and_the_new_one_starts_first() {
+fn rollout_replaces_by_index_and_starts_new_instance_first() {
     let mut copy = running([cell(1, 1_000), cell(2, 1_000)], web(3, 64));
     assert!(ask(&mut copy, &deploy("v2", of_memory(65), Policies::default())));
     copy.walk().unwrap();
@@ -222,7 +222,7 @@ fn a_rollout_goes_index_by_index_and_the_new_one_starts_first() {
 }
 
 #[test]
-fn a_twin_needs_room_beside_the_old_one_and_that_is_free_afterwards() {
+fn replacement_needs_extra_room_until_old_instance_stops() {
     // There is room for the two running instances and one more. The rollout succeeds one index at a time. It
     // also succeeds with a parallelism of two, one index after the other.
     for parallelism in [1, 2] {
@@ -248,7 +248,7 @@ fn a_twin_needs_room_beside_the_old_one_and_that_is_free_afterwards() {
 }
 
 #[test]
-fn without_room_for_both_the_old_one_goes_first_if_enough_others_run() {
+fn old_instance_stops_first_without_room_if_enough_others_run() {
     let mut copy = running([cell(1, 200)], web(2, 100));
     let definition = Definition { disk_mb: 7, ..of_memory(100) };
     assert!(ask(&mut copy, &deploy("v2", definition.clone(), Policies::default())));
@@ -276,7 +276,7 @@ fn without_room_for_both_the_old_one_goes_first_if_enough_others_run() {
 }
 
 #[test]
-fn what_is_desired_together_takes_room_from_each_other() {
+fn processes_desired_together_compete_for_room() {
     let mut copy = Copy::new(NOW, [cell(1, 250)], []);
     desire(&mut copy, web(1, 200));
     desire(&mut copy, lrp_of("api", "shop", 1, of_memory(100)));
@@ -288,7 +288,7 @@ fn what_is_desired_together_takes_room_from_each_other() {
 }
 
 #[test]
-fn a_pause_to_look_is_told_and_the_rest_planned_all_the_same() {
+fn canary_pause_is_shown_and_rollout_planned_to_end() {
     let mut copy = running([cell(1, 1_000)], web(3, 64));
     let mut policies = parallel(1);
     policies.update.pause_after = Some(1);
@@ -304,7 +304,7 @@ fn a_pause_to_look_is_told_and_the_rest_planned_all_the_same() {
 /// An instance that is about to leave its cell does not count as a sibling. Three instances on three cells
 /// therefore stay spread through every update.
 #[test]
-fn an_even_spread_stays_even_through_updates() {
+fn even_spread_stays_even_through_updates() {
     for parallelism in [1, 2, 3] {
         let mut copy = running([1, 2, 3].map(|number| cell(number, 10_000)), web(3, 64));
         for version in ["v2", "v3", "v4"] {
@@ -318,7 +318,7 @@ fn an_even_spread_stays_even_through_updates() {
 }
 
 #[test]
-fn a_restart_evens_out_what_came_to_one_side() {
+fn rebalancing_restart_reduces_skew() {
     let lonely = running([cell(1, 1_000)], web(4, 64));
     let process = lonely.process(&guid()).cloned();
     let cells: Vec<BoardCell> =
@@ -332,7 +332,7 @@ fn a_restart_evens_out_what_came_to_one_side() {
 }
 
 #[test]
-fn a_cell_that_takes_nothing_says_why() {
+fn cell_that_rejects_work_names_reason() {
     let not = |number, standing| BoardCell { standing, ..cell(number, 1_000) };
     let cells = [
         not(1, Standing::Cordoned),
@@ -427,7 +427,7 @@ fn rolling() -> LrpRow {
 }
 
 #[test]
-fn a_rollout_that_is_under_way_goes_on_where_it_is() {
+fn running_rollout_continues_from_current_state() {
     let rows = [instance(0, "web", "c1"), instance(0, "v2", "c2"), instance(1, "web", "c1")];
     let cells = || {
         [BoardCell { free: Resources { memory_mb: 0, ..cell(1, 200).free }, ..cell(1, 200) }, cell(2, 200)]
@@ -470,7 +470,7 @@ fn cell_row(number: u32, memory_mb: u64) -> CellRow {
 }
 
 #[test]
-fn a_global_process_runs_on_each_cell_and_a_cordoned_one_is_left_as_it_is() {
+fn global_process_runs_on_each_open_cell() {
     let copy_of = |rows: &[CellRow]| {
         let mut copy = Copy::new(NOW, rows.iter().filter_map(board_cell), []).numbered(rows).unwrap();
         desire(&mut copy, DesiredLrp { mode: Mode::Global, ..web(0, 64) });
@@ -493,7 +493,7 @@ fn a_global_process_runs_on_each_cell_and_a_cordoned_one_is_left_as_it_is() {
 }
 
 #[test]
-fn what_waits_of_others_has_its_turn_in_the_same_auctions() {
+fn waiting_work_takes_part_in_plan_auctions() {
     let api = || {
         let mut copy = Copy::new(NOW, [cell(1, 10)], []);
         let lrp = lrp_of("api", "shop", 2, of_memory(64));
@@ -528,7 +528,7 @@ fn distinct_cell() -> Constraint {
 }
 
 #[test]
-fn a_cell_with_enough_instances_says_by_which_constraint() {
+fn crowded_cell_names_constraint() {
     let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 50)], []);
     let definition = Definition { constraint: distinct_cell().into(), ..of_memory(64) };
     desire(&mut copy, lrp_of("web", "shop", 2, definition));
@@ -540,7 +540,7 @@ fn a_cell_with_enough_instances_says_by_which_constraint() {
 }
 
 #[test]
-fn the_nearest_cell_is_the_one_that_lacks_least() {
+fn nearest_cell_lacks_least() {
     let item = |constraint: Constraint| {
         let key = WorkKey::Task { task_guid: TaskGuid::new("t").unwrap(), epoch: Epoch(NOW) };
         let definition = Definition { constraint: constraint.into(), ..of_memory(100) };
@@ -588,7 +588,7 @@ fn fates(copy: &mut Copy) -> Vec<String> {
 }
 
 #[test]
-fn tasks_are_placed_in_one_auction_beside_what_waits_and_what_is_left_waits_or_fails() {
+fn tasks_share_auction_with_waiting_work_and_the_rest_waits_or_fails() {
     // An instance of another process waits for 600 MB. It goes before work that is smaller or of lower
     // priority.
     let mut small = Copy::new(NOW, [cell(1, 50)], []);
@@ -618,7 +618,7 @@ fn tasks_are_placed_in_one_auction_beside_what_waits_and_what_is_left_waits_or_f
 }
 
 #[test]
-fn a_task_guid_that_exists_is_refused_as_the_cluster_would() {
+fn existing_task_guid_is_refused() {
     let mut copy = Copy::new(NOW, [cell(1, 1_000)], []);
     copy.knows_task(task("old", 10, 50, Placement::Fail));
     let refusal = copy.desire_task(task("old", 20, 50, Placement::Fail)).unwrap_err();

@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn the_fewest_and_lowest_stop(
+    fn chosen_victims_equal_exhaustive_search(
         offers in offers(),
         urgent in prop_oneof![Just(40_u8), Just(51), Just(70), Just(100)],
         (memory, disk) in (1..9_u64, 0..4_u64),
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn many_that_are_alike_are_quickly_chosen() {
+fn victims_among_many_equals_are_found_within_step_limit() {
     let one = |number| running(0, number, (false, 0, 1, 1, 0, u64::try_from(number).unwrap()));
     let many: Vec<Running> = (0..400).map(one).collect();
     let offer = Offer { cell: cell(0), free: Resources::of_container(0, 0, 0), running: many.into() };

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_append_is_slow_first_and_reported_after_an_election_could_have_ended() {
+    fn unanswered_append_is_slow_before_it_is_reported() {
         let mut appends = Appends::default();
         assert!(appends.failed("nobody answers", Certainty::Unanswered, at(0), at(0)));
         assert!(!appends.failed("nobody answers", Certainty::Unanswered, at(2_000), at(2_000)));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn stated_reason_is_reported_at_once_and_is_not_replaced_by_silence() {
+    fn stated_reason_is_reported_at_once_and_kept() {
         let mut appends = Appends::default();
         appends.failed("nobody answers", Certainty::Unanswered, at(0), at(0));
         appends.failed("disk full", Certainty::Stated, at(2_000), at(2_000));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_stream_is_reported_after_two_checks_and_an_unread_one_after_an_election() {
+    fn missing_stream_is_reported_after_two_checks() {
         let mut appends = Appends::default();
         appends.unread("no stream", true, at(0), at(0));
         assert_eq!(appends.trouble(None, at(0)), None);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_append_is_no_trouble_and_half_of_them_are() {
+    fn appends_are_slow_when_half_of_them_are() {
         let mut appends = Appends::default();
         for second in 0..7 {
             appends.stored(SLOW, at(second * 1_000));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_could_not_be_recorded_is_recorded_soon() {
+    fn unrecorded_response_is_retried_at_initial_wait() {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = TaskGuid::new("t").unwrap();
         let mut callbacks = Callbacks::default();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_another_bbs_marked_and_did_not_call_for_is_called_when_it_is_given_up() {
+    fn abandoned_call_of_another_bbs_is_due_at_once() {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = TaskGuid::new("t").unwrap();
         for called in [false, true] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_another_life_is_called_for_anew() {
+    fn new_epoch_registers_new_callback() {
         let (now, later) = (Timestamp::from_millis(1_000), Timestamp::from_millis(2_000));
         let task = TaskGuid::new("t").unwrap();
         let mut callbacks = Callbacks::default();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_owed_no_more() {
+    fn forgotten_callbacks_are_never_due() {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let [one, other] = ["one", "other"].map(|task| TaskGuid::new(task).unwrap());
         let mut callbacks = Callbacks::default();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_before_a_call_doubles_up_to_the_longest() {
+    fn retry_wait_doubles_up_to_maximum() {
         let epoch = Epoch(Timestamp(1));
         let task = TaskGuid::new("t").unwrap();
         let mut now = Timestamp::from_millis(1_000);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_calls_are_out_than_may_be() {
+    fn calls_in_flight_are_bounded() {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = |number: usize| TaskGuid::new(&format!("t{number:05}")).unwrap();
         let mut callbacks = Callbacks::default();

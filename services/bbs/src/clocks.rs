@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_follow_the_median_and_a_leader_that_is_off_yields_to_who_agrees() {
+    fn decisions_follow_median_and_leader_with_wrong_clock_yields() {
         // Columns: clocks of server, standby and cells; the expected time of decisions, in seconds ahead of
         // the clock of this BBS; whether this BBS yields.
         let table: [(i64, i64, &[i64], i64, bool); 10] = [
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn jump_of_the_own_clock_is_known_before_any_new_reading() {
+    fn own_clock_jump_counts_before_new_readings() {
         let mut clocks = clocks(0, 0, &[0]);
         clocks.stepped(HOUR * 1_000_000_000);
         clocks.look(at(0));

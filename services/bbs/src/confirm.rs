@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_last_says_whether_an_answer_is_true() {
+    fn last_entry_decides_whether_answer_is_confirmed() {
         for (last, delivered, said) in [
             (Some(5), 5, "true"),
             (Some(5), 9, "true"),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_about_a_process_waits_for_a_read_of_the_cluster_that_began_later() {
+    fn process_answer_waits_for_later_cluster_read() {
         let shard = Subject::Lrp(0);
         for (last, confirmed) in [(Some(3), true), (Some(2), true), (Some(4), false), (None, false)] {
             let mut confirmations = Confirmations::default();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_waits_for_the_follower_and_no_longer_than_a_client_does() {
+    fn answer_behind_journal_waits_for_follower_until_timeout() {
         let mut confirmations = held();
         confirmations.read(&Subject::Cluster, Some(Position(8)), Position(5), at(0));
         assert!(confirmations.delivered(&Subject::Cluster, Position(7)).is_none());
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_failed_is_repeated_soon_and_few_are_under_way() {
+    fn failed_read_is_repeated_and_reads_are_bounded() {
         let mut confirmations = held();
         confirmations.read(&Subject::Cluster, None, Position(5), at(0));
         assert_eq!(confirmations.next_due(), Some(at(0) + AGAIN));

@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_is_queued_once_and_not_while_the_answer_is_on_its_way() {
+    fn due_target_is_queued_once_and_not_while_in_flight() {
         let due = Due::Process(ProcessGuid::new("web").unwrap());
         let mut convergence = Convergence::default();
         assert!(convergence.queue_unless_in_flight(&due));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_looked_through_at_intervals_or_sooner() {
+    fn full_pass_starts_at_interval_or_when_scheduled() {
         let (mut convergence, now) = (Convergence::default(), Timestamp::from_millis(100_000));
         convergence.begin(now);
         assert_eq!((convergence.sweeps(now), convergence.sweeps(now)), (Some(None), None));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_with_a_wrong_clock_leaves_the_lead_to_another_for_a_while() {
+    fn leader_with_wrong_clock_yields_for_limited_time() {
         let id = ServiceId::new("b1").unwrap();
         let leader = Leader { id: id.clone(), term: 1, since: at(0) };
         let mut leadership = Leadership::new(id, true);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_only_shows_never_campaigns() {
+    fn read_only_bbs_never_campaigns() {
         let last = Leader { id: ServiceId::new("gone").unwrap(), term: 3, since: at(0) };
         for (may_lead, duty) in [(false, Duty::None), (true, Duty::Campaign(4))] {
             let mut leadership = Leadership::new(ServiceId::new("b1").unwrap(), may_lead);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leads_when_the_log_is_known_and_moves() {
+    fn bbs_leads_only_while_log_is_caught_up_and_progresses() {
         let id = ServiceId::new("b1").unwrap();
         let leader = Leader { id: id.clone(), term: 1, since: at(0) };
         let mut leadership = Leadership::new(id, true);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_when_nobody_speaks_of_it_any_more() {
+    fn lease_expires_without_renewal() {
         let (mut leases, now) = (Leases::default(), Timestamp::from_millis(1_000));
         assert!(!leases.said(&lease(1), 1, now));
         let later = now + LEASE / 2;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_term_has_without_an_answer_was_lost() {
+    fn lease_of_later_term_reports_lost_delivery() {
         let (mut leases, now) = (Leases::default(), Timestamp::from_millis(1_000));
         assert!(!leases.said(&lease(1), 1, now));
         assert!(leases.said(&lease(1), 2, now), "the first term never answered");

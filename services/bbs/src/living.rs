@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_beats_is_shown_until_it_misses_three() {
+    fn service_is_listed_until_three_signs_of_life_are_missing() {
         let mut scene = Scene::new();
         scene.hears(beat(Role::Auctioneer, "a1", 90, true), None, 0);
         scene.hears(beat(Role::Bbs, "b2", 60, false), None, 1_000);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_that_it_leads_when_the_log_names_another_does_not() {
+    fn leader_in_log_overrides_claims_of_leadership() {
         let mut scene = Scene::new();
         scene.hears(beat(Role::Auctioneer, "a1", 90, true), None, 0);
         scene.hears(beat(Role::Bbs, "b1", 90, true), None, 0);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_missing_before_it_was_listened_for_long_enough() {
+    fn list_is_complete_only_after_listening_period() {
         let mut scene = Scene::new();
         assert!(!scene.shown(0).complete);
         for now in [0, 2_000] {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_ids_push_out_nobody_and_hold_nothing_for_ever() {
+    fn forged_ids_displace_no_service_and_expire() {
         let mut scene = Scene::new();
         scene.hears(beat(Role::Bbs, "b2", 90, false), None, 0);
         for number in 0..10 * SERVICES_SHOWN {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_of_itself_is_bounded() {
+    fn program_texts_are_truncated() {
         let mut scene = Scene::new();
         let mut alive = beat(Role::Bbs, "b2", u64::MAX, false);
         (alive.program.host, alive.program.version) = ("h".repeat(100_000), "v".repeat(100_000));

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_an_unanswered_probe_lose_a_cell() {
+    fn silent_cell_with_unanswered_probe_is_lost() {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         assert_eq!(quiet_until(&mut presence, &cells, 14), Look::default());
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn index_of_silences_is_that_of_all_watches_and_a_skipped_look_finds_nothing() {
+    fn silence_index_matches_watches_and_skipped_check_misses_nothing() {
         let cells = cells(9);
         let mut presence = Presence::new(Settings::default());
         // A pseudo-random number generator.
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_the_bbs_counts_for_no_cell() {
+    fn pause_of_bbs_does_not_count_as_silence() {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 10);
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_nobody_loses_nobody() {
+    fn disconnected_bbs_loses_no_cell() {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 10);
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn many_lost_together_are_believed_a_minute_later() {
+    fn mass_loss_is_confirmed_after_wait() {
         let cells = cells(4);
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 15);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_some_cells_waited_counts_for_no_others() {
+    fn mass_loss_wait_is_measured_per_cell() {
         let cells = cells(5);
         let (first, second) = cells.split_at(3);
         let mut presence = Presence::new(Settings::default());
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_cell_whose_rep_left_nothing_is_known_any_more() {
+    fn forgotten_cell_has_no_record() {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         presence.heard(&beat(&cells[0], 1, 9), None, false, at(1));
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_fall_silent_one_after_the_other_are_lost_together_all_the_same() {
+    fn staggered_silence_counts_as_mass_loss() {
         let cells = cells(3);
         let mut presence = Presence::new(Settings::default());
         let looks = staggered(&mut presence, &cells, 20, 75);
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_silent_with_most_cells_is_asked_again_when_they_are_back() {
+    fn silent_cell_is_probed_again_after_mass_loss_ends() {
         let cells = cells(3);
         let mut presence = Presence::new(Settings::default());
         staggered(&mut presence, &cells, 20, 50);
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cell_of_many_that_is_silent_is_lost_at_once() {
+    fn single_silent_cell_of_many_is_lost_without_wait() {
         let all = cells(3);
         let mut presence = Presence::new(Settings::default());
         let mut lost = vec![];
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_heartbeat_is_none_even_when_its_cell_is_gone() {
+    fn delayed_heartbeat_is_old_after_cell_is_gone() {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         presence.look(cells.iter(), at(0));
@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rep_that_started_after_its_clock_was_set_back_is_believed_when_it_answers() {
+    fn rep_with_earlier_incarnation_is_accepted_after_probe() {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         presence.look(cells.iter(), at(0));

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_little_overtakes_who_wants_much() {
+    fn name_with_few_items_overtakes_name_with_many() {
         let mut turns = Turns::default();
         (0..20_000).for_each(|number| turns.push("loud", number));
         assert_eq!(turns.pop(), Some(0));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_does_not_wait_for_all_cells() {
+    fn client_command_does_not_wait_for_all_cells() {
         let mut queue = Queue::default();
         for number in 0..1_000 {
             let told = Actor::Cell(CellId::new(&format!("c{number}")).unwrap());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_can_be_taken_alone() {
+    fn client_commands_can_be_popped_separately() {
         let mut queue = Queue::default();
         let told =
             |token| QueuedCommand { actor: Actor::Cell(CellId::new("c1").unwrap()), ..command("any", token) };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_again_goes_before_all_turns() {
+    fn returned_commands_go_before_all_turns() {
         let mut queue = Queue::default();
         (1..=4).for_each(|token| queue.push_back(command("loud", token)));
         queue.push_back(command("quiet", 9));

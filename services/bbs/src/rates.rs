@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn domain_sends_a_burst_and_then_as_many_as_its_quota_and_delays_no_other_domain() {
+    fn domain_is_limited_to_burst_and_quota_independently_of_others() {
         let (mut rates, start) = (Rates::default(), Timestamp::from_millis(1_000));
         let domain = |name: &str| Domain::new(name).unwrap();
         let admitted = |rates: &mut Rates, name: &str, now| {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_a_budget_of_its_own_and_gets_it_back() {
+    fn client_budget_is_separate_and_released() {
         let (mut requesters, world) = (Requesters::default(), World::new());
         let domain = Domain::new("shop").unwrap();
         let [ada, bob] = ["ada", "bob"].map(|name| ClientName::new(name).unwrap());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_answered_once_when_each_of_its_parts_is_settled() {
+    fn message_is_answered_once_after_all_parts_are_settled() {
         let (mut requesters, world) = (Requesters::default(), World::new());
         let actor = Actor::Auctioneer(ServiceId::new("a1").unwrap());
         requesters.begin(7, Parts::Outcomes(2));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_holds_something_and_not_too_much() {
+    fn message_with_zero_or_too_many_parts_is_refused() {
         assert!(Parts::check(0, "reports").is_err() && Parts::check(BATCH + 1, "reports").is_err());
         assert!(Parts::check(1, "reports").is_ok() && Parts::check(BATCH, "reports").is_ok());
     }

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overtaken_waits_again_before_what_came_later() {
+    fn overtaken_commands_are_requeued_before_later_ones() {
         let (mut shards, mut ids, subject) = (Shards::default(), Ids::new(1), cell("c1"));
         shards.push(subject.clone(), command(1));
         shards.push(subject.clone(), command(2));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_does_not_fill_all_flights() {
+    fn flights_of_one_client_are_bounded() {
         let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
         let of = |name: &str, token: u64| QueuedCommand {
             actor: Actor::Operator(ClientName::new(name).unwrap()),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_does_not_wait_for_all_that_is_told() {
+    fn client_commands_pass_internal_ones_when_bytes_are_exhausted() {
         let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
         let [full, asked, told] = [1, 2, 3].map(Subject::Lrp);
         let client = Actor::Operator(ClientName::new("quiet").unwrap());
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_come_back_to_zero() {
+    fn counts_return_to_zero() {
         let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
         let subjects = ["c1", "c2", "c3"].map(cell);
         for subject in &subjects {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_subject_runs_on_from_its_last_entry_and_comes_back_to_the_clock() {
+    fn subject_time_continues_from_last_entry_until_clock_catches_up() {
         let subjects = [Subject::Lrp(1), Subject::Lrp(2), Subject::Cluster];
         let ends = [at(3_605), at(4), at(8)];
         let ends = || subjects.iter().zip(ends);

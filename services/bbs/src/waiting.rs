@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_waits_for_its_position_and_not_for_ever() {
+    fn query_waits_for_position_until_timeout() {
         let (mut waiting, now) = (WaitingQueries::default(), Timestamp::from_millis(1_000));
         for (token, at_least) in [(1, 5), (2, 6), (3, 9)] {
             waiting.wait(now, Position(4), token, (Position(at_least), query())).unwrap();

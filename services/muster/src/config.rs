@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_the_file() {
+    fn flag_overrides_configuration_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster.toml");
         std::fs::write(&path, "nats = \"nats://x\"\ncell = \"c1\"\nzone = \"z1\"\n").unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_option_is_named() {
+    fn unknown_option_in_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster.toml");
         std::fs::write(&path, "zoen = \"z1\"\n").unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_named_by_the_flag_or_the_environment() {
+    fn configuration_file_is_named_by_flag_or_environment() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         assert_eq!(file(&words("rep --config a.toml"), Some("b".into())), Some("a.toml".into()));
         assert_eq!(file(&words("rep --config=a.toml"), None), Some("a.toml".into()));

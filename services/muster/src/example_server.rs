@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_answers_until_it_was_asked_to_end_and_a_moment_longer() {
+    async fn server_answers_until_drain_time_after_stop_request() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (end, asked) = oneshot::channel();

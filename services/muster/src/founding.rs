@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_is_founded_only_where_none_is_and_none_was() {
+    fn cluster_is_founded_only_if_none_exists_or_existed() {
         let (one, other) = (ClusterId(Uuid::from_u128(1)), ClusterId(Uuid::from_u128(2)));
         let file = Path::new("/founded/cluster");
         let decided = |held, marked, mark| decide(held, marked, mark).map_err(|failure| failure.message);

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_keeps_its_id() {
+    fn folder_id_is_stable() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("a/b"), folder.path().join("c"));
         let id = folder_id(&one).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_belongs_to_the_first_cluster() {
+    fn folder_belongs_to_the_first_cluster() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("a/b");
         assert_eq!(known(&data, "one").unwrap(), "one");

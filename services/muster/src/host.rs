@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_wins_over_what_is_found() {
+    fn given_attributes_override_the_fingerprint() {
         let name = |text: &str| AttributeName::new(text).unwrap();
         let given = BTreeMap::from([(name("rack"), "r1".into()), (name("cpu.arch"), "z80".into())]);
         let attributes = attributes(given, Isolation::FULL).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_may_be_quoted() {
+    fn os_release_value_may_be_quoted() {
         let text = "NAME=\"Ubuntu\"\nVERSION_ID=\"24.04\"\nID=ubuntu\nID_LIKE=debian\n";
         assert_eq!(of_release(text, "VERSION_ID").as_deref(), Some("24.04"));
         assert_eq!(of_release(text, "ID").as_deref(), Some("ubuntu"));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_a_command_is_about_that_command() {
+    fn command_help_hides_global_options() {
         let help = |line: &str| read(words(line), None).unwrap_err().to_string();
         for line in ["lrp scale --help", "lrp scale -h"] {
             let own = help(line);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_goes_before_the_file_whatever_the_option() {
+    fn flag_overrides_file_for_every_option() {
         let mut found = vec![];
         options(&Muster::command(), "", &mut found);
         assert!(found.len() > 30, "{found:?}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_definitions_are_consistent() {
         Muster::command().debug_assert();
     }
 
@@ -411,7 +411,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_command_of_the_documentation_is_read() {
+    fn documented_commands_are_parsed() {
         let lines = [
             &OF_NOUNS[..],
             &OF_PERIODIC_TASKS,
@@ -568,7 +568,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_domain_that_is_named_does_something_or_is_refused() {
+    fn domain_option_has_an_effect_or_is_refused() {
         let mut left = commands_to_a_cluster();
         for &(line, meant) in DOMAIN_USES {
             let read = read(words(&format!("{line} --domain shop")), None).unwrap();
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_words_are_refused() {
+    fn invalid_command_lines_are_refused() {
         let lines = [
             "lrp show a.b",
             "lrp scale",

@@ -607,7 +607,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_pairs_and_a_value_may_be_a_list() {
+    fn attributes_are_parsed_with_lists_as_values() {
         let read = |text: &str| -> Option<Vec<String>> {
             let given = parse_attributes(text).ok()?;
             Some(given.iter().map(|(name, value)| format!("{name} is {value}")).collect())

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn blobstores_are_reached_and_the_host_and_its_cloud_are_not() {
+    fn private_addresses_are_allowed_and_host_and_metadata_are_refused() {
         for fine in ["1.1.1.1", "10.0.0.7", "192.168.1.1", "fd00::1", "2606:4700::1111"] {
             assert_eq!(asked(&Reach::Usual, fine), Ok(()), "{fine}");
         }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_all_that_is_reached() {
+    fn rules_replace_the_default_targets() {
         let only = Reach::Only(
             ["10.0.0.0/8", "169.254.169.254"].map(|rule| rule.parse().unwrap()).into_iter().collect(),
         );

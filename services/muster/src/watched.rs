@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_an_ip_and_a_port() {
+    fn metrics_address_is_an_ip_and_a_port() {
         for fine in ["127.0.0.1:9464", "[::1]:9464", "0.0.0.0:0"] {
             assert!(parse(fine).is_ok(), "{fine}");
         }

@@ -107,7 +107,7 @@ fn unnamed<A: Copy, B: Copy>(
 }
 
 #[test]
-fn every_row_for_processes_is_the_tables() {
+fn process_rows_match_table() {
     assert_eq!(rows(LRP).len(), 44);
     for [container, actual, actions] in rows(LRP) {
         let verdict = lrp::reconcile(named(&CONTAINERS, container), named(&LRPS, actual));
@@ -116,7 +116,7 @@ fn every_row_for_processes_is_the_tables() {
 }
 
 #[test]
-fn cases_for_processes_without_a_row_have_no_container_and_do_nothing() {
+fn process_cases_without_row_have_no_container_and_no_steps() {
     let cases = unnamed(LRP, &CONTAINERS, &LRPS);
     assert_eq!(cases.len(), 5);
     for (container, actual, one, two) in cases {
@@ -126,7 +126,7 @@ fn cases_for_processes_without_a_row_have_no_container_and_do_nothing() {
 }
 
 #[test]
-fn every_row_for_tasks_is_the_tables() {
+fn task_rows_match_table() {
     assert_eq!(rows(TASK).len(), 43);
     for [container, record, actions] in rows(TASK) {
         let verdict = task::reconcile(named(&TASK_CONTAINERS, container), named(&TASKS, record));
@@ -135,7 +135,7 @@ fn every_row_for_tasks_is_the_tables() {
 }
 
 #[test]
-fn cases_for_tasks_without_a_row_have_no_container_and_do_nothing() {
+fn task_cases_without_row_have_no_container_and_no_steps() {
     let cases = unnamed(TASK, &TASK_CONTAINERS, &TASKS);
     assert_eq!(cases.len(), 5);
     for (container, record, one, two) in cases {
@@ -145,7 +145,7 @@ fn cases_for_tasks_without_a_row_have_no_container_and_do_nothing() {
 }
 
 #[test]
-fn every_row_for_running_containers_of_an_evacuating_cell_is_the_tables() {
+fn evacuation_rows_of_running_containers_match_table() {
     assert_eq!(rows(RUNNING).len(), 23);
     for [instance, twin, actions] in rows(RUNNING) {
         let verdict = evacuation::running(named(&INSTANCES, instance), named(&TWINS, twin));
@@ -154,7 +154,7 @@ fn every_row_for_running_containers_of_an_evacuating_cell_is_the_tables() {
 }
 
 #[test]
-fn the_one_case_that_the_evacuation_table_lacks_is_as_without_a_placement_error() {
+fn missing_evacuation_row_equals_row_without_placement_error() {
     let cases = unnamed(RUNNING, &INSTANCES, &TWINS);
     assert_eq!(cases.len(), 1);
     assert_eq!(cases[0].2, Instance::Unplaced);
@@ -186,7 +186,7 @@ fn told() -> Vec<Row> {
 }
 
 #[test]
-fn all_rows_are_those_of_the_documents_each_with_its_own_words() {
+fn rows_match_documents_and_have_unique_labels() {
     let told: BTreeSet<Row> = told().into_iter().collect();
     assert_eq!(told.len(), 44 + 23 + 5 * 8 * 3 + 43);
     assert_eq!(Row::all().collect::<BTreeSet<_>>(), told);
@@ -199,7 +199,7 @@ fn all_rows_are_those_of_the_documents_each_with_its_own_words() {
 }
 
 #[test]
-fn out_of_reach_is_what_would_need_a_container_to_go_back_or_a_task_to_run_twice() {
+fn unreachable_rows_need_reverted_container_or_rerun_task() {
     let out: Vec<Row> = Row::all().filter(|row| row.out_of_reach().is_some()).collect();
     let of = |row: &Row| match row {
         Row::Lrp(..) => 0,
@@ -218,7 +218,7 @@ fn out_of_reach_is_what_would_need_a_container_to_go_back_or_a_task_to_run_twice
 /// Diego Dev Notes, "When the container is not Running", has three sentences instead of a table. This test
 /// encodes the sentences.
 #[test]
-fn containers_that_do_not_run_leave_as_the_three_sentences_say() {
+fn non_running_containers_follow_the_three_sentences() {
     for (container, word) in CONTAINERS {
         for (_, instance) in INSTANCES {
             for (_, twin) in TWINS {
@@ -245,7 +245,7 @@ fn containers_that_do_not_run_leave_as_the_three_sentences_say() {
 }
 
 #[test]
-fn only_the_last_step_of_a_row_is_done_to_the_container() {
+fn only_last_step_of_row_applies_to_container() {
     let check = |verdict: Verdict| {
         let then = match verdict.then() {
             Then::Nothing => None,
@@ -268,7 +268,7 @@ fn only_the_last_step_of_a_row_is_done_to_the_container() {
 
 /// Exactly the cases that the document calls inconceivable are inconceivable.
 #[test]
-fn inconceivable_is_what_the_seed_calls_so() {
+fn inconceivable_cases_match_document() {
     let loud = |verdict: Verdict| verdict.surprise == Surprise::Inconceivable;
     let mut lrps = vec![];
     for (container, one) in CONTAINERS {

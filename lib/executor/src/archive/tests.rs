@@ -50,7 +50,7 @@ fn refused(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_tar_is_unpacked_with_its_permissions_times_and_links() {
+fn tar_keeps_permissions_times_and_links() {
     let bytes = tape(&[
         ("./", EntryType::Directory, 0o700, ""),
         ("bin/", EntryType::Directory, 0o555, ""),
@@ -77,7 +77,7 @@ fn a_tar_is_unpacked_with_its_permissions_times_and_links() {
 }
 
 #[test]
-fn a_zip_is_unpacked() {
+fn zip_keeps_permissions_and_links() {
     let mut writer = zip::ZipWriter::new(io::Cursor::new(vec![]));
     let options = zip::write::SimpleFileOptions::default();
     writer.add_directory("app/", options.unix_permissions(0o750)).unwrap();
@@ -93,7 +93,7 @@ fn a_zip_is_unpacked() {
 }
 
 #[test]
-fn nothing_leaves_the_folder() {
+fn entries_never_escape_the_target_folder() {
     let file = EntryType::Regular;
     assert_eq!(refused(&tape(&[("../evil", file, 0o644, "x")])), "../evil: ../evil leads upwards");
     assert_eq!(
@@ -115,7 +115,7 @@ fn nothing_leaves_the_folder() {
 }
 
 #[test]
-fn nobody_gets_rights_and_nothing_is_a_device() {
+fn setuid_bits_are_removed_and_devices_skipped() {
     let bytes = tape(&[
         ("su", EntryType::Regular, 0o6755, "x"),
         ("null", EntryType::Char, 0o666, ""),
@@ -130,7 +130,7 @@ fn nobody_gets_rights_and_nothing_is_a_device() {
 }
 
 #[test]
-fn what_is_too_large_or_no_archive_is_refused() {
+fn oversized_or_invalid_archive_is_rejected() {
     let large = tape(&[
         ("a", EntryType::Regular, 0o644, &"x".repeat(600)),
         ("b", EntryType::Regular, 0o644, &"x".repeat(600)),

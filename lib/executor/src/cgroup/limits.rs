@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_limits_the_common_group() {
+    fn limits_are_set_in_the_unified_group() {
         let root = tempfile::tempdir().unwrap();
         let common = root.path().join("c");
         group(&common);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_limits_groups_of_its_own() {
+    fn limits_are_set_in_legacy_groups_per_controller() {
         let root = tempfile::tempdir().unwrap();
         let base = |name: &str| root.path().join(name).join("muster-c");
         for name in ["memory", "pids", "cpu"] {

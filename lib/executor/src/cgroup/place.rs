@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_beside_the_one_that_a_rep_has_for_itself() {
+    fn groups_are_created_next_to_the_rep_group() {
         let root = tempfile::tempdir().unwrap();
         let unit = root.path().join("system.slice/muster-rep.service");
         group(root.path(), "cpu memory pids", "");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_at_the_root_where_the_own_one_has_processes() {
+    fn groups_are_created_in_the_slice_if_own_group_has_processes() {
         let root = tempfile::tempdir().unwrap();
         let own = root.path().join("user.slice/a-rep");
         group(root.path(), "cpu memory pids", "");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_the_root_of_all_it_sees_moves_below() {
+    fn processes_at_the_visible_root_move_to_the_rep_group() {
         let root = tempfile::tempdir().unwrap();
         group(root.path(), "cpu memory pids", "1\n42\n");
         assert!(!may_limit(root.path()));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_group_is_where_it_is_mounted() {
+    fn own_group_is_found_relative_to_its_mount() {
         let mounts = "25 1 0:23 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       31 1 0:29 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
         let newer = |mounts: &str, group: &str| {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_ones_go_and_the_least_recently_used_beyond_eight() {
+    fn old_and_surplus_unused_images_are_selected_for_removal() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(1_000);
         let image = |hours: u64| (now - Duration::from_hours(hours), PathBuf::from(hours.to_string()));
         let goes = |hours: &[u64]| too_many(hours.iter().copied().map(image).collect(), now);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn all_frames_are_read_and_what_stands_between_them_is_skipped() {
+    fn all_frames_are_read_and_skippable_frames_are_ignored() {
         let packed = |text: &[u8]| compress_to_vec(text, CompressionLevel::Fastest);
         let large: Vec<u8> = (0..700_000_u32).map(|at| (at % 251) as u8).collect();
         let skipped = [&0x184D_2A50_u32.to_le_bytes()[..], &3_u32.to_le_bytes(), b"abc"].concat();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn disk_blocks_count_and_link_targets_do_not() {
+    fn disk_use_counts_blocks_and_ignores_link_targets() {
         let root = tempfile::tempdir().unwrap();
         let work = root.path().join("work");
         fs::create_dir_all(work.join("deep/er")).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn files_below_a_path_of_any_length_count() {
+    fn files_below_very_long_paths_are_counted() {
         let root = tempfile::tempdir().unwrap();
         let mut folder = open_folder(CWD, root.path()).unwrap().unwrap();
         for name in std::iter::once("work".to_owned()).chain((0..30).map(|_| "l".repeat(200))) {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_are_nested_too_deep_are_an_error() {
+    fn too_deeply_nested_folders_are_an_error() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("work").join(vec!["d"; DEPTH + 1].join("/"))).unwrap();
         let error = Counted::new(root.path(), 1, true).used(u64::MAX).unwrap_err();

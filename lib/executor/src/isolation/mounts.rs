@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_below_a_path_are_found_whatever_they_are_called() {
+    fn mounts_below_a_path_are_found_with_escaped_names() {
         let text = "1 0 0:1 / / rw - ext4 x rw\n2 1 0:2 / /a rw - tmpfs x rw\n3 2 0:3 / /a/b\\040c rw - tmpfs x rw\n\
                     4 1 0:4 / /ab rw - tmpfs x rw\n5 2 0:2 / /a rw - tmpfs x rw\n";
         let found = at_and_below(text, Path::new("/a"));

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_of_a_container_is_within_its_root() {
+    fn container_paths_are_resolved_within_the_root() {
         assert_eq!(within(Path::new("/a"), "/b/c"), Path::new("/a/b/c"));
         assert_eq!(escaped(Path::new("/a:b,c\\d")), "/a\\:b\\,c\\\\d");
     }

@@ -99,7 +99,7 @@ mod tests {
     const GROUP: &str = "root:x:0:\nadm:x:4:www-data,other\nwww-data:x:33:\ntape:x:26:www-data\n";
 
     #[test]
-    fn a_user_is_found_by_name_and_by_number() {
+    fn user_is_found_by_name_and_by_number() {
         let found = |wanted: &str| {
             let user = find_in(PASSWD, GROUP, wanted).unwrap();
             (user.id, user.group, user.groups, user.home)
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unknown_is_named() {
+    fn unknown_user_or_group_error_names_it() {
         let said = |wanted: &str| find_in(PASSWD, GROUP, wanted).unwrap_err().to_string();
         assert_eq!(said("vcap"), "the user vcap is not known in the container");
         assert_eq!(said("root:vcap"), "the group vcap is not known in the container");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_working_directories_is_always_known() {
+    fn owner_of_work_directories_is_always_defined() {
         let (passwd, group) = with_owner("root:x:0:0::/root:/bin/sh\nvcap:x:7:7::/:/x", GROUP);
         let owner = find_in(&passwd, &group, OWNER).unwrap();
         assert_eq!((owner.id, owner.group, owner.home.as_str()), (2000, 2000, "/home/vcap"));

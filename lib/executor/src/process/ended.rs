@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_by_when_they_ended() {
+    fn newest_logs_are_retained_by_time_of_deletion() {
         let root = data();
         let ended = open(root.path(), START, ENDED_BYTES).unwrap();
         // The container with the highest number ends first.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_log_leaves_none() {
+    fn container_without_log_retains_none() {
         let root = data();
         let ended = open(root.path(), START, ENDED_BYTES).unwrap();
         ended.keep(guid(1), &root.path().join("containers/1/log"), START).unwrap();

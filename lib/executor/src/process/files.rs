@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_piece_by_piece() {
+    fn files_are_read_in_chunks() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("a"), "0123456789").unwrap();
         symlink("a", root.path().join("b")).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_is_read_and_nobody_waits() {
+    fn paths_outside_and_special_files_are_refused_without_blocking() {
         let root = tempfile::tempdir().unwrap();
         let work = root.path().join("work");
         fs::create_dir(&work).unwrap();

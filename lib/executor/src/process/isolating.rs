@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_an_image_with_or_without_tag_or_a_folder() {
+    fn source_is_parsed_as_image_or_folder() {
         let source = |text: &str| {
             let Source { folder, is_image, tag } = Source::of(text);
             (folder.display().to_string(), is_image, tag)

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_skipped_and_none_is_given_twice() {
+    fn used_port_is_skipped_and_no_port_is_allocated_twice() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let busy = listener.local_addr().unwrap().port();
         let range = busy.saturating_sub(8)..=busy.saturating_add(8);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_are_kept_and_lines_stay_whole() {
+    fn rotation_keeps_two_files_with_whole_lines() {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 100);
         for number in 0..20 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_is_told_as_stands_before_it() {
+    fn label_precedes_the_stream_of_a_line() {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 1000);
         log.write(Timestamp(0), Source::Err, "APP/PROC/WEB/0", ["a", "b"].into_iter());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_spread_over_files_and_a_long_line_is_cut() {
+    fn batch_is_split_over_files_and_long_line_is_cut() {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 80);
         log.write(Timestamp(0), Source::Err, "", ["a", "b", "c", "d", "e"].into_iter());

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_whole_however_they_come() {
+    fn lines_are_whole_regardless_of_chunks() {
         let mut line = Line::default();
         assert_eq!(line.split(b"on"), Vec::<String>::new());
         assert_eq!(line.split(b"e\ntwo\r\n\nthr"), ["one", "two", ""]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn long_line_arrives_whole_in_pieces() {
+    fn long_line_is_split_without_loss() {
         let long = "\u{e4}x\u{20ac}".repeat(5 * LINE_BYTES / 3);
         for chunk in [1, 7, 4096, LINE_BYTES, READ_BYTES] {
             let mut line = Line::default();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn begun_line_is_passed_on_once() {
+    fn partial_line_is_emitted_once() {
         let mut line = Line::default();
         assert_eq!(line.split("half \u{e4}".as_bytes()), Vec::<String>::new());
         assert_eq!(line.begun(), ["half \u{e4}"]);

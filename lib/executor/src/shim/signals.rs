@@ -32,7 +32,7 @@ mod tests {
     use super::ignored;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_mask() {
+    fn ignored_signals_are_read_from_the_mask() {
         assert_eq!(ignored("SigBlk:\t0000000000000002\nSigIgn:\t0000000000001007\n"), [1, 2, 3]);
         assert_eq!(ignored("SigIgn:\t0000000000000000\n"), [0; 0]);
     }

@@ -154,7 +154,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_are_told_in_units() {
+    fn sizes_are_formatted_with_units() {
         let told = [0, 1023, 1024, 1_600, 1_048_576, 1_073_741_824].map(size);
         assert_eq!(told, ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "1.0 MiB", "1024.0 MiB"]);
     }

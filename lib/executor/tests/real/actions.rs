@@ -8,7 +8,7 @@ use crate::support::{Cell, group, processes_of, sh, task, variable};
 const DONE: RunResult = RunResult::Succeeded { result: String::new() };
 
 #[tokio::test]
-async fn a_run_has_its_own_folder_and_environment() {
+async fn run_uses_its_own_folder_and_environment() {
     let mut cell = Cell::new().await;
     let action = Action::Run(Run {
         path: "sh".into(),
@@ -53,7 +53,7 @@ async fn serial_stops_at_the_first_failure_and_try_swallows_it() {
 }
 
 #[tokio::test]
-async fn parallel_waits_for_all_and_tells_every_failure() {
+async fn parallel_waits_for_all_and_reports_every_failure() {
     let mut cell = Cell::new().await;
     let action = Action::Parallel(group([sh("exit 1"), sh("sleep 0.2; echo late"), sh("exit 2")]));
     let guid = cell.run(task(action));
@@ -63,7 +63,7 @@ async fn parallel_waits_for_all_and_tells_every_failure() {
 }
 
 #[tokio::test]
-async fn codependent_ends_with_the_first() {
+async fn codependent_group_ends_with_its_first_action() {
     let mut cell = Cell::new().await;
     let other = sh("trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.01; done");
     let first = sh("sleep 0.3");
@@ -93,7 +93,7 @@ async fn a_timeout_interrupts_the_whole_tree_of_its_action() {
 }
 
 #[tokio::test]
-async fn progress_stands_in_the_log() {
+async fn progress_messages_are_logged() {
     let mut cell = Cell::new().await;
     let progress = |script: &str| {
         Action::EmitProgress(EmitProgress {

@@ -8,7 +8,7 @@ use schemas::container::{ContainerState, Recipe, RunResult};
 use crate::support::{Cell, eventually, kill, lrp, processes_of, settings, sh, shim_of, task};
 
 #[tokio::test]
-async fn a_second_owner_is_refused() {
+async fn second_executor_on_a_data_folder_is_refused() {
     let cell = Cell::new().await;
     let second = Executor::open(settings(cell.root.path().join("data"))).await;
     let error = second.expect_err("the folder is taken");
@@ -18,7 +18,7 @@ async fn a_second_owner_is_refused() {
 }
 
 #[tokio::test]
-async fn what_runs_is_adopted_with_its_ports_and_log_and_can_be_stopped() {
+async fn running_container_is_adopted_with_ports_and_log() {
     let mut cell = Cell::new().await;
     let script = "echo $PORT; echo ready; while [ ! -e go ]; do sleep 0.01; done; echo went; exec sleep 60";
     let guid = cell.run(Recipe { ports: vec![8080], ..lrp(sh(script)) });
@@ -41,7 +41,7 @@ async fn what_runs_is_adopted_with_its_ports_and_log_and_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn what_ended_meanwhile_is_known_with_its_result() {
+async fn container_that_ended_without_executor_is_adopted_with_result() {
     let mut cell = Cell::new().await;
     let wait = "while [ ! -e go ]; do sleep 0.01; done";
     let good = cell.run(Recipe { result_file: "out".into(), ..task(sh(&format!("{wait}; echo 5 > out"))) });
@@ -65,7 +65,7 @@ async fn what_ended_meanwhile_is_known_with_its_result() {
 }
 
 #[tokio::test]
-async fn a_shim_that_was_killed_meanwhile_is_noticed() {
+async fn shim_killed_before_adoption_fails_the_container() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("sleep 62 & exec sleep 60")));
     cell.running(guid).await;
@@ -78,7 +78,7 @@ async fn a_shim_that_was_killed_meanwhile_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_shim_that_dies_after_adoption_is_noticed() {
+async fn shim_killed_after_adoption_fails_the_container() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("exec sleep 60")));
     cell.running(guid).await;
@@ -90,7 +90,7 @@ async fn a_shim_that_dies_after_adoption_is_noticed() {
 }
 
 #[tokio::test]
-async fn half_written_folders_are_cleaned_up() {
+async fn half_written_folders_are_removed_at_startup() {
     let cell = Cell::new().await;
     let data = cell.root.path().join("data");
     let away = async {

@@ -84,7 +84,7 @@ async fn write(input: &ExecInput, text: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_program_runs_beside_the_action_and_its_output_is_not_in_the_log() {
+async fn additional_program_reports_output_and_end_and_is_not_logged() {
     for isolated in [false, true] {
         let mut cell = cell(isolated).await;
         let guid = sleeper(&mut cell).await;
@@ -104,7 +104,7 @@ async fn a_program_runs_beside_the_action_and_its_output_is_not_in_the_log() {
 }
 
 #[tokio::test]
-async fn what_is_written_to_it_it_reads_to_the_end() {
+async fn program_reads_all_input_until_end() {
     let mut cell = Cell::new().await;
     let guid = sleeper(&mut cell).await;
     let (mut input, output) = cell.executor.exec(guid, &exec("sha256sum; echo read")).await.unwrap();
@@ -125,7 +125,7 @@ async fn what_is_written_to_it_it_reads_to_the_end() {
 }
 
 #[tokio::test]
-async fn it_is_run_as_the_first_program_of_the_action_within_the_same_walls() {
+async fn program_has_environment_and_isolation_of_the_action() {
     let mut cell = Cell::with(isolating).await;
     let script = "mkdir -p sub; (env | sort; id; pwd; grep -e Cap -e NoNew -e Seccomp -e NSpid /proc/self/status | sed 's/NSpid.*/x/'; ulimit -c -n; cat /proc/self/cgroup) > own.new; mv own.new own; exec sleep 600";
     let run = Run {
@@ -151,7 +151,7 @@ async fn it_is_run_as_the_first_program_of_the_action_within_the_same_walls() {
 }
 
 #[tokio::test]
-async fn what_cant_be_started_is_told() {
+async fn program_that_cannot_start_is_refused_with_reason() {
     for isolated in [false, true] {
         let mut cell = cell(isolated).await;
         let guid = sleeper(&mut cell).await;
@@ -180,7 +180,7 @@ async fn what_cant_be_started_is_told() {
 }
 
 #[tokio::test]
-async fn a_terminal_has_a_size_an_owner_and_signals() {
+async fn terminal_has_size_owner_and_signals() {
     for isolated in [false, true] {
         let mut cell = cell(isolated).await;
         let guid = sleeper(&mut cell).await;
@@ -219,7 +219,7 @@ fn with_argument(guid: InstanceGuid, argument: &str) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn who_leaves_ends_it_with_all_that_it_started() {
+async fn dropped_output_ends_program_and_its_children() {
     for exec in [exec("sleep 501 & sleep 502"), on_terminal("sleep 501 & sleep 502")] {
         let mut cell = Cell::new().await;
         let guid = sleeper(&mut cell).await;
@@ -235,7 +235,7 @@ async fn who_leaves_ends_it_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn it_ends_with_the_container() {
+async fn program_ends_with_its_container() {
     let mut cell = Cell::with(isolating).await;
     let guid = sleeper(&mut cell).await;
     let (_input, mut output) = cell.executor.exec(guid, &on_terminal("echo up; sleep 600")).await.unwrap();
@@ -256,7 +256,7 @@ async fn it_ends_with_the_container() {
 }
 
 #[tokio::test]
-async fn only_so_many_run_at_once() {
+async fn concurrent_programs_are_limited() {
     let mut cell = Cell::new().await;
     let guid = sleeper(&mut cell).await;
     let mut some = vec![];
@@ -271,7 +271,7 @@ async fn only_so_many_run_at_once() {
 }
 
 #[tokio::test]
-async fn an_executor_that_comes_later_runs_programs_in_it_too() {
+async fn adopted_container_runs_additional_programs() {
     let mut cell = Cell::with(isolating).await;
     let guid = sleeper(&mut cell).await;
     let (_input, output) = cell.executor.exec(guid, &exec("sleep 503")).await.unwrap();

@@ -41,7 +41,7 @@ async fn fugitive(cell: &mut Cell) -> (InstanceGuid, i32) {
 }
 
 #[tokio::test]
-async fn who_got_away_ends_when_the_shim_is_killed() {
+async fn detached_process_is_killed_after_its_shim_was_killed() {
     for groups in WAYS {
         let mut cell = cell(&groups).await;
         let (guid, pid) = fugitive(&mut cell).await;
@@ -53,7 +53,7 @@ async fn who_got_away_ends_when_the_shim_is_killed() {
 }
 
 #[tokio::test]
-async fn who_got_away_ends_when_the_rep_was_killed_too() {
+async fn detached_process_is_killed_after_shim_and_rep_were_killed() {
     for groups in WAYS {
         let mut cell = cell(&groups).await;
         let (guid, pid) = fugitive(&mut cell).await;
@@ -72,7 +72,7 @@ async fn who_got_away_ends_when_the_rep_was_killed_too() {
 }
 
 #[tokio::test]
-async fn who_got_away_ends_with_a_stop() {
+async fn detached_process_is_killed_by_stop() {
     for groups in WAYS {
         let mut cell = cell(&groups).await;
         let (guid, pid) = fugitive(&mut cell).await;
@@ -90,7 +90,7 @@ fn nice(pid: &str) -> i32 {
 }
 
 #[tokio::test]
-async fn a_smaller_weight_is_a_higher_nice_value() {
+async fn smaller_weight_raises_the_nice_value() {
     let mut cell = cell(&Groups::Never).await;
     let own = nice("self");
     for (cpu_weight, raised) in [(0, 0), (1024, 0), (512, 3), (102, 10), (1, 19)] {
@@ -105,7 +105,7 @@ async fn a_smaller_weight_is_a_higher_nice_value() {
 }
 
 #[tokio::test]
-async fn a_container_without_a_group_of_its_own_runs_all_the_same() {
+async fn container_runs_without_control_group() {
     let nowhere = Groups::Below("/no/such/group".into());
     let mut cell = cell(&nowhere).await;
     let guid = cell.run(Recipe { cpu_weight: 512, ..lrp(sh("echo ready; exec sleep 60")) });

@@ -272,7 +272,7 @@ fn processes_in(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cell_survives_hostile_definitions_and_keeps_nothing_of_them() {
+async fn cell_survives_hostile_definitions_and_cleans_up() {
     let (count, seed) = (number("MUSTER_HOSTILE", COUNT), number("MUSTER_SEED", SEED));
     let key = visible_key();
     let hidden: Vec<_> = key.iter().map(|folder| folder.path().join("key")).collect();

@@ -143,7 +143,7 @@ fn layers() -> Vec<Layer> {
 }
 
 #[tokio::test]
-async fn a_container_lives_in_an_image() {
+async fn container_runs_in_an_image() {
     let images = tempfile::tempdir().unwrap();
     let config = json!({"User": "app", "Env": ["GREETING=hello", "PATH=/bin:/usr/bin"]});
     let image = Image::new(images.path().join("web"), layers(), &config);
@@ -181,7 +181,7 @@ async fn a_container_lives_in_an_image() {
 }
 
 #[tokio::test]
-async fn an_image_stays_as_long_as_a_container_uses_it() {
+async fn image_is_kept_while_a_container_uses_it() {
     let images = tempfile::tempdir().unwrap();
     let image = |name: &str, text: &str| {
         let layers =
@@ -219,7 +219,7 @@ async fn an_image_stays_as_long_as_a_container_uses_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_image_or_not_allowed_says_why() {
+async fn invalid_or_forbidden_image_fails_with_reason() {
     let images = tempfile::tempdir().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let mut cell = cell(images.path()).await;
@@ -264,7 +264,7 @@ async fn what_is_no_image_or_not_allowed_says_why() {
 }
 
 #[tokio::test]
-async fn a_network_of_its_own_leads_nowhere_but_to_itself() {
+async fn isolated_network_reaches_only_its_own_loopback() {
     let images = tempfile::tempdir().unwrap();
     let mut cell = cell(images.path()).await;
     let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -283,7 +283,7 @@ async fn a_network_of_its_own_leads_nowhere_but_to_itself() {
 }
 
 #[tokio::test]
-async fn a_cell_without_isolation_gives_no_file_system() {
+async fn root_fs_is_refused_on_a_cell_without_isolation() {
     let mut cell = Cell::new().await;
     let why = cell.failure_of(within("/srv".into(), task(sh("true")))).await;
     assert_eq!(

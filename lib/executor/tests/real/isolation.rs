@@ -48,7 +48,7 @@ fn folder(cell: &Cell, guid: InstanceGuid) -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_program_that_starts_containers_may_lie_where_they_write() {
+async fn shim_program_in_a_writable_folder_is_read_only_inside() {
     let place = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = place.path().join("shim");
@@ -67,7 +67,7 @@ async fn the_program_that_starts_containers_may_lie_where_they_write() {
 }
 
 #[tokio::test]
-async fn it_is_somebody_else_in_a_world_of_its_own() {
+async fn container_has_its_own_user_processes_and_hostname() {
     let mut cell = cell().await;
     let script =
         "id -u; id -un; pwd; echo $HOME; cat /proc/1/comm; ls /proc > all; grep -c '^[0-9]*$' all; hostname";
@@ -85,7 +85,7 @@ async fn it_is_somebody_else_in_a_world_of_its_own() {
 }
 
 #[tokio::test]
-async fn it_writes_where_it_should_and_nowhere_else() {
+async fn container_writes_only_to_its_writable_folders() {
     let mut cell = cell().await;
     let secret = cell.root.path().join("secret");
     fs::write(&secret, "of the host").unwrap();
@@ -106,7 +106,7 @@ async fn it_writes_where_it_should_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn it_has_no_rights_and_gets_none() {
+async fn container_has_no_capabilities_and_cannot_gain_any() {
     let mut cell = cell().await;
     let script = "grep -E 'Cap|NoNewPrivs|Seccomp:|Groups' /proc/self/status; ls /proc/self/fd | wc -l; ulimit -c
         for attempt in 'mount -t tmpfs none /tmp' 'unshare -r true' 'unshare -m true' 'chroot / true' \
@@ -151,7 +151,7 @@ const CALLS: &[(&str, &str)] = &[
 
 #[cfg(target_arch = "x86_64")]
 #[tokio::test]
-async fn calls_that_nobody_needs_are_refused() {
+async fn refused_system_calls_fail() {
     let mut cell = cell().await;
     // Perl is installed on every Debian. EPERM is 1, and ENOSYS is 38. The bit 1 << 30 selects the call
     // numbers of another ABI.
@@ -169,7 +169,7 @@ async fn calls_that_nobody_needs_are_refused() {
 }
 
 #[tokio::test]
-async fn the_sockets_without_a_file_of_others_are_out_of_reach() {
+async fn abstract_sockets_of_the_host_are_unreachable() {
     let mut cell = cell().await;
     if !cell.executor.isolation().has(Wall::Landlock) {
         // An older kernel cannot isolate them, and the cell reports that.
@@ -186,7 +186,7 @@ async fn the_sockets_without_a_file_of_others_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn an_environment_touches_no_program_that_has_rights() {
+async fn environment_of_a_definition_does_not_affect_the_shim() {
     let mut cell = cell().await;
     let script = "cat /proc/1/environ 2>/dev/null; echo $LD_PRELOAD $MUSTER_SECRETS";
     let mut recipe = task(sh(script));
@@ -207,7 +207,7 @@ async fn an_environment_touches_no_program_that_has_rights() {
 }
 
 #[tokio::test]
-async fn a_fork_bomb_is_small() {
+async fn fork_bomb_is_limited() {
     let mut cell = cell().await;
     if !cell.executor.isolation().has(Wall::Forks) {
         return;
@@ -223,7 +223,7 @@ async fn a_fork_bomb_is_small() {
 }
 
 #[tokio::test]
-async fn a_memory_hog_ends_alone_and_it_is_said_why() {
+async fn container_beyond_memory_limit_fails_and_neighbour_survives() {
     let mut cell = cell().await;
     if !cell.executor.isolation().has(Wall::Memory) {
         return;
@@ -240,7 +240,7 @@ async fn a_memory_hog_ends_alone_and_it_is_said_why() {
 }
 
 #[tokio::test]
-async fn a_disk_filler_is_ended_and_it_is_said_why() {
+async fn container_beyond_disk_limit_fails_with_reason() {
     let mut cell = cell().await;
     let resources = Resources::of_container(0, 16, 0);
     let many = "i=0; while true; do head -c 1000000 /dev/zero > $i; i=$((i+1)); sleep 0.02; done";
@@ -255,7 +255,7 @@ async fn a_disk_filler_is_ended_and_it_is_said_why() {
 }
 
 #[tokio::test]
-async fn disk_that_is_hidden_from_paths_counts() {
+async fn deleted_files_long_paths_and_inodes_count_as_disk_use() {
     let mut cell = cell().await;
     let resources = Resources::of_container(0, 16, 0);
     let deleted =
@@ -271,7 +271,7 @@ async fn disk_that_is_hidden_from_paths_counts() {
 }
 
 #[tokio::test]
-async fn containers_have_users_of_their_own_also_after_the_rep_restarts() {
+async fn containers_have_distinct_users_after_rep_restart() {
     let mut cell = cell().await;
     let users = |cell: &Cell, guids: &[InstanceGuid]| -> std::collections::BTreeSet<u32> {
         let owner = |guid| {
@@ -298,7 +298,7 @@ async fn containers_have_users_of_their_own_also_after_the_rep_restarts() {
 }
 
 #[tokio::test]
-async fn container_uses_up_nothing_of_others() {
+async fn container_does_not_use_quotas_of_others() {
     let mut cell = cell().await;
     // Each process uses one inotify instance, or reports that none is available.
     let greedy = "touch f; for i in $(seq 150); do tail -f f 2>>said & done
@@ -312,7 +312,7 @@ async fn container_uses_up_nothing_of_others() {
 }
 
 #[tokio::test]
-async fn keys_of_the_host_are_hidden() {
+async fn masked_paths_of_the_host_are_hidden() {
     let place = tempfile::tempdir_in("/opt").unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let path = |name: &str| place.path().join(name);
@@ -333,7 +333,7 @@ async fn keys_of_the_host_are_hidden() {
 }
 
 #[tokio::test]
-async fn a_result_is_a_file_of_the_container() {
+async fn result_file_must_be_a_file_of_the_container() {
     let mut cell = cell().await;
     let result = |script: &str| Recipe { result_file: "result".into(), ..task(sh(script)) };
     let guid = cell.run(result("echo -n yes > real; ln -s real result"));
@@ -346,7 +346,7 @@ async fn a_result_is_a_file_of_the_container() {
 }
 
 #[tokio::test]
-async fn it_outlives_its_rep_and_leaves_nothing() {
+async fn isolated_container_is_adopted_and_stopped() {
     let mut cell = cell().await;
     let guid = cell.run(lrp(sh("trap 'echo bye; exit 0' TERM; echo here; while true; do sleep 0.05; done")));
     cell.says(guid, "here").await;
@@ -359,7 +359,7 @@ async fn it_outlives_its_rep_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_it_whichever_of_its_keepers_dies() {
+async fn container_is_cleaned_up_after_either_shim_is_killed() {
     let mut cell = cell().await;
     for at in 0..2 {
         let guid = cell.run(lrp(sh("(setsid sh -c 'exec sleep 1000' &); echo here; exec sleep 1000")));
@@ -387,7 +387,7 @@ async fn nothing_is_left_of_it_whichever_of_its_keepers_dies() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why_as_ever() {
+async fn isolated_program_that_cannot_start_fails_with_reason() {
     let mut cell = cell().await;
     let absent = cell.failure_of(task(program("no-such-program", &[]))).await;
     assert_eq!(absent, "cannot start no-such-program: No such file or directory (os error 2)");
@@ -407,7 +407,7 @@ async fn what_cannot_be_started_says_why_as_ever() {
 }
 
 #[tokio::test]
-async fn who_does_not_ask_for_isolation_has_none() {
+async fn isolation_is_off_by_default() {
     let cell = Cell::new().await;
     assert_eq!(cell.executor.isolation(), Isolation::NONE);
     cell.end().await;

@@ -41,7 +41,7 @@ fn groups_of(recipes: &[Recipe]) -> Vec<PathBuf> {
 /// Containers that were started when their host was killed run under the next host, exactly once, and
 /// succeed. Containers that were not recorded yet are unknown to the next host, and never ran.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_keeper_that_is_killed_while_it_creates_loses_nothing() {
+async fn host_killed_during_creation_loses_no_container() {
     let mut unknown = 0;
     for round in 0..24 {
         let cell = Cell::new().await;
@@ -81,7 +81,7 @@ async fn a_keeper_that_is_killed_while_it_creates_loses_nothing() {
 /// A host that was killed while it removed a container, or that failed to remove a control group, leaves a
 /// stray group. The next host of the folder removes it and kills its processes. Other containers continue.
 #[tokio::test]
-async fn a_control_group_that_belongs_to_no_container_goes_with_the_next_keeper() {
+async fn stray_control_group_is_removed_by_the_next_host() {
     let mut cell = Cell::new().await;
     let recipe = lrp(sh("exec sleep 600"));
     let guid = cell.run(recipe.clone());
@@ -108,7 +108,7 @@ async fn a_control_group_that_belongs_to_no_container_goes_with_the_next_keeper(
 }
 
 #[tokio::test]
-async fn nothing_that_the_keeper_inherited_reaches_a_container() {
+async fn inherited_descriptors_do_not_reach_containers() {
     let cell = Cell::new().await;
     let data = cell.root.path().join("kept");
     std::fs::write(cell.root.path().join("secret"), "x").unwrap();
@@ -143,7 +143,7 @@ async fn nothing_that_the_keeper_inherited_reaches_a_container() {
 /// A rep started by a script in the background has ignored signals, and its systemd unit sets a umask that
 /// makes its files private.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_has_neither_the_ignored_signals_nor_the_umask_of_its_keeper() {
+async fn ignored_signals_and_umask_are_not_inherited() {
     let cell = Cell::new().await;
     let data = cell.root.path().join("kept");
     let mut child = keeper("trap '' HUP INT QUIT USR1; umask 077; exec $0 host $1", &data);

@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn it_runs_and_answers_on_its_port() {
+async fn container_answers_on_its_port() {
     let mut cell = Cell::new().await;
     let guid = cell.run(Recipe { ports: vec![8080, 9090], ..lrp(program(shim(), &["serve"])) });
     assert_eq!(cell.get(guid).unwrap().state, ContainerState::Initializing);
@@ -38,7 +38,7 @@ async fn it_runs_and_answers_on_its_port() {
 }
 
 #[tokio::test]
-async fn the_environment_is_its_own() {
+async fn environment_contains_only_the_container_variables() {
     let mut cell = Cell::new().await;
     let guid = cell.run(Recipe {
         ports: vec![8080, 9090],
@@ -84,7 +84,7 @@ async fn the_environment_is_its_own() {
 }
 
 #[tokio::test]
-async fn the_reason_says_how_it_ended() {
+async fn failure_reason_describes_the_end() {
     let mut cell = Cell::new().await;
     assert_eq!(cell.failure_of(lrp(sh("exit 3"))).await, "Exited with status 3");
     assert_eq!(cell.failure_of(lrp(sh("exit 0"))).await, "Exited with status 0");
@@ -105,7 +105,7 @@ async fn the_reason_says_how_it_ended() {
 }
 
 #[tokio::test]
-async fn the_exit_status_is_the_one_of_the_program_that_is_why_it_ended() {
+async fn exit_status_is_reported_only_if_it_caused_the_failure() {
     let mut cell = Cell::new().await;
     let sleeper = Action::Run(Run { path: "sleep".into(), args: vec!["60".into()], ..Run::default() });
     let limited = Action::Timeout(Timeout { action: Box::new(sleeper), timeout_ms: 50 });
@@ -129,7 +129,7 @@ async fn the_exit_status_is_the_one_of_the_program_that_is_why_it_ended() {
 }
 
 #[tokio::test]
-async fn setup_runs_to_its_end_before_the_action_begins() {
+async fn setup_completes_before_the_action_starts() {
     let mut cell = Cell::new().await;
     let setup = Some(sh("sleep 0.1; echo made > file; echo set up"));
     let guid = cell.run(Recipe { setup, result_file: "file".into(), ..task(sh("cat file; echo acted")) });
@@ -139,7 +139,7 @@ async fn setup_runs_to_its_end_before_the_action_begins() {
 }
 
 #[tokio::test]
-async fn a_task_has_a_result_of_limited_size() {
+async fn task_result_is_limited_and_must_be_utf8() {
     let mut cell = Cell::new().await;
     let with = |file: &str, script: &str| Recipe { result_file: file.into(), ..task(sh(script)) };
     let guid = cell.run(with("out", "printf 42 > out"));
@@ -157,7 +157,7 @@ async fn a_task_has_a_result_of_limited_size() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_created_is_completed_with_the_reason() {
+async fn container_that_cannot_be_created_completes_with_reason() {
     let mut cell = Cell::with(|settings| Settings { ports: 29_999..=29_999, ..settings }).await;
     let no_port = cell.failure_of(Recipe { ports: vec![1, 2], ..lrp(sh("true")) }).await;
     assert_eq!(no_port, "failed to create container: no free host port in 29999-29999");
@@ -178,7 +178,7 @@ async fn what_cannot_be_created_is_completed_with_the_reason() {
 }
 
 #[tokio::test]
-async fn secrets_are_opened_for_the_container_alone() {
+async fn secrets_are_decrypted_only_in_the_container() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keys");
     Ring::of(Key::new([7; 32], Timestamp(0))).create(&file).unwrap();
@@ -223,7 +223,7 @@ fn first_variable(spec: &str) -> Variable {
 }
 
 #[tokio::test]
-async fn a_killed_action_is_reported_at_once() {
+async fn killed_action_is_reported() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("sleep 60 & exec sleep 61")));
     cell.running(guid).await;
@@ -239,7 +239,7 @@ async fn a_killed_action_is_reported_at_once() {
 }
 
 #[tokio::test]
-async fn the_self_test_is_neither_listed_nor_left() {
+async fn self_test_is_not_listed() {
     let cell = Cell::new().await;
     let begun = Instant::now();
     cell.executor.self_test().await.unwrap();

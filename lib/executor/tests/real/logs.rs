@@ -13,7 +13,7 @@ fn names(cell: &Cell, folder: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_line_is_read_once_in_pieces_of_any_size() {
+async fn every_line_is_read_once_with_any_limit() {
     let mut cell = Cell::new().await;
     let guid =
         cell.run(task(sh("i=0; while [ $i -lt 200 ]; do echo line $i ä; i=$((i+1)); done; printf end")));
@@ -38,7 +38,7 @@ async fn every_line_is_read_once_in_pieces_of_any_size() {
 }
 
 #[tokio::test]
-async fn the_oldest_is_rotated_away_and_offsets_go_on() {
+async fn offsets_stay_valid_after_rotation() {
     let mut cell = Cell::with(|settings| Settings { log_bytes: 2_000, ..settings }).await;
     let guid = cell.run(task(sh("i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done")));
     cell.completed(guid).await;
@@ -72,7 +72,7 @@ async fn the_oldest_is_rotated_away_and_offsets_go_on() {
 }
 
 #[tokio::test]
-async fn long_line_arrives_whole_in_pieces() {
+async fn long_line_is_split_without_loss() {
     let mut cell = Cell::new().await;
     let guid = cell.run(task(sh("head -c 1200000 /dev/zero | tr '\\0' x; echo; echo next")));
     cell.completed(guid).await;
@@ -99,7 +99,7 @@ async fn output_without_a_line_end_is_shown_while_the_program_runs() {
 }
 
 #[tokio::test]
-async fn an_unknown_container_has_no_log() {
+async fn log_of_unknown_container_is_an_error() {
     let mut cell = Cell::new().await;
     let nobody = InstanceGuid(uuid::Uuid::from_u64_pair(0, 1));
     let error = cell.executor.logs(nobody, 0, 100).await.unwrap_err();
@@ -111,7 +111,7 @@ async fn an_unknown_container_has_no_log() {
 }
 
 #[tokio::test]
-async fn a_log_outlives_its_container_and_the_executor() {
+async fn log_is_retained_after_deletion_and_restart() {
     let mut cell = Cell::with(|settings| Settings { log_bytes: 2_000, ..settings }).await;
     let guid = cell.run(task(sh("i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); done; exit 3")));
     cell.completed(guid).await;
@@ -131,7 +131,7 @@ async fn a_log_outlives_its_container_and_the_executor() {
 }
 
 #[tokio::test]
-async fn who_follows_a_log_reads_it_to_its_end() {
+async fn following_a_log_reads_it_to_the_end_despite_deletion() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo bye")));
     let (mut text, mut from) = (String::new(), 0);
@@ -153,7 +153,7 @@ async fn who_follows_a_log_reads_it_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_was_cut_short_is_finished() {
+async fn interrupted_deletion_is_finished_at_startup() {
     let mut cell = Cell::new().await;
     let guid = cell.run(task(sh("echo said")));
     cell.completed(guid).await;
@@ -170,7 +170,7 @@ async fn a_deletion_that_was_cut_short_is_finished() {
 }
 
 #[tokio::test]
-async fn a_self_test_leaves_no_log() {
+async fn self_test_retains_no_log() {
     let cell = Cell::new().await;
     cell.executor.self_test().await.unwrap();
     assert_eq!(names(&cell, "ended"), [""; 0]);

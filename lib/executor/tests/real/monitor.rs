@@ -9,7 +9,7 @@ use schemas::limits::{PROBE_OUTPUT_LINES, PROBES_KEPT};
 use crate::support::{Cell, eventually, lrp, processes_of, program, sh};
 
 #[tokio::test]
-async fn it_is_running_once_the_monitor_succeeds() {
+async fn container_is_running_while_the_monitor_succeeds() {
     let mut cell = Cell::new().await;
     let action = sh("sleep 0.3; touch up; exec sleep 60");
     let guid = cell.run(Recipe {
@@ -28,7 +28,7 @@ async fn it_is_running_once_the_monitor_succeeds() {
 }
 
 #[tokio::test]
-async fn what_is_healthy_a_moment_after_its_start_waits_for_no_long_pause() {
+async fn first_probes_follow_quickly_despite_long_interval() {
     let pause = Duration::from_secs(600);
     let mut cell = Cell::with(|settings| Settings { unhealthy_monitoring_interval: pause, ..settings }).await;
     // The monitor fails three times before it succeeds.
@@ -39,7 +39,7 @@ async fn what_is_healthy_a_moment_after_its_start_waits_for_no_long_pause() {
 }
 
 #[tokio::test]
-async fn it_fails_if_it_is_never_healthy_in_time() {
+async fn container_not_healthy_in_time_fails() {
     let mut cell = Cell::new().await;
     let guid = cell.run(Recipe {
         monitor: Some(sh("echo noise; exit 7")),
@@ -56,7 +56,7 @@ async fn it_fails_if_it_is_never_healthy_in_time() {
 }
 
 #[tokio::test]
-async fn what_the_monitor_found_out_is_known_while_it_probes_and_survives_the_rep() {
+async fn health_is_reported_during_probing_and_after_restart() {
     let mut cell = Cell::new().await;
     let monitor = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; done; echo not yet >&2; test -e up";
     let guid = cell.run(Recipe { monitor: Some(sh(monitor)), ..lrp(sh("exec sleep 60")) });
@@ -85,7 +85,7 @@ async fn what_the_monitor_found_out_is_known_while_it_probes_and_survives_the_re
 }
 
 #[tokio::test]
-async fn programs_that_a_monitor_leaves_running_end_with_it() {
+async fn processes_left_by_a_probe_are_killed() {
     let mut cell = Cell::new().await;
     let monitor = sh("sleep 5550 & echo >>probes; test $(wc -l <probes) -gt 20");
     let guid = cell.run(Recipe { monitor: Some(monitor), ..lrp(sh("sleep 5551 & exec sleep 60")) });
@@ -101,7 +101,7 @@ async fn programs_that_a_monitor_leaves_running_end_with_it() {
 }
 
 #[tokio::test]
-async fn an_action_that_fails_needs_no_monitor_to_say_so() {
+async fn failing_action_fails_a_healthy_container() {
     let mut cell = Cell::new().await;
     let recipe = Recipe { monitor: Some(sh("exit 0")), ..lrp(sh("sleep 0.2; exit 5")) };
     let guid = cell.run(recipe);
@@ -111,7 +111,7 @@ async fn an_action_that_fails_needs_no_monitor_to_say_so() {
 }
 
 #[tokio::test]
-async fn an_action_that_detached_itself_is_still_monitored() {
+async fn detached_action_stays_monitored() {
     let mut cell = Cell::new().await;
     let action = sh("setsid sh -c 'echo $$ > pid; exec sleep 60' & while [ ! -s pid ]; do sleep 0.01; done");
     let guid = cell.run(Recipe { monitor: Some(sh("kill -0 $(cat pid) 2>/dev/null")), ..lrp(action) });

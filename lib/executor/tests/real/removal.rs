@@ -21,7 +21,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn deeply_nested_folders_of_a_container_are_removed() {
+async fn deeply_nested_folders_are_removed_after_deletion() {
     for change in [std::convert::identity, isolated] {
         let mut cell = Cell::in_memory(change).await;
         let guid = cell.run(task(program("perl", &["-e", NEST])));
@@ -35,7 +35,7 @@ async fn deeply_nested_folders_of_a_container_are_removed() {
 }
 
 #[tokio::test]
-async fn spoiled_folders_do_not_keep_a_cell_from_starting() {
+async fn damaged_container_folders_do_not_prevent_startup() {
     let mut cell = Cell::in_memory(std::convert::identity).await;
     let mut guids = vec![];
     let spoil = [
@@ -61,7 +61,7 @@ async fn spoiled_folders_do_not_keep_a_cell_from_starting() {
 }
 
 #[tokio::test]
-async fn trash_is_emptied_after_the_start() {
+async fn trash_is_emptied_in_the_background_after_startup() {
     let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let trash = root.path().join("data/trash");
     fs::create_dir_all(trash.join("old")).unwrap();

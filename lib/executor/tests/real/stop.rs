@@ -7,7 +7,7 @@ use schemas::container::{Recipe, RunResult};
 use crate::support::{Cell, LIMIT, eventually, kill, lrp, processes_of, sh, shim_of};
 
 #[tokio::test]
-async fn a_stop_asks_first() {
+async fn stop_sends_term_first() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done")));
     cell.says(guid, "ready").await;
@@ -19,7 +19,7 @@ async fn a_stop_asks_first() {
 }
 
 #[tokio::test]
-async fn who_ignores_term_is_killed_after_the_grace_period() {
+async fn process_that_ignores_term_is_killed_after_grace_period() {
     let mut cell = Cell::new().await;
     let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
     let guid = cell.run(Recipe { grace_period_ms: 400, ..lrp(sh(script)) });
@@ -33,7 +33,7 @@ async fn who_ignores_term_is_killed_after_the_grace_period() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_forked_twice_goes_too() {
+async fn stop_ends_detached_daemons() {
     let mut cell = Cell::new().await;
     let daemon = "trap \"\" TERM; echo daemon; while :; do sleep 0.05; done";
     let script = format!("(setsid sh -c '{daemon}' &) ; (setsid env -i sleep 67 &) ; exec sleep 60");
@@ -54,7 +54,7 @@ async fn a_daemon_that_forked_twice_goes_too() {
 }
 
 #[tokio::test]
-async fn delete_stops_and_leaves_nothing() {
+async fn delete_stops_container_and_leaves_only_its_log() {
     let mut cell = Cell::new().await;
     let guid = cell.run(Recipe {
         ports: vec![1],
@@ -70,7 +70,7 @@ async fn delete_stops_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_stop_in_the_first_moment_is_not_lost() {
+async fn stop_during_creation_is_not_lost() {
     let mut cell = Cell::new().await;
     let guids: Vec<_> = (0..8).map(|_| cell.run(lrp(sh("exec sleep 60")))).collect();
     for (at, &guid) in guids.iter().enumerate() {
@@ -85,7 +85,7 @@ async fn a_stop_in_the_first_moment_is_not_lost() {
 }
 
 #[tokio::test]
-async fn the_death_of_a_shim_is_reported_and_the_tree_is_gone() {
+async fn killed_shim_fails_container_and_its_tree_is_killed() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("(setsid sleep 63 &); sleep 62 & exec sleep 60")));
     cell.running(guid).await;
@@ -99,7 +99,7 @@ async fn the_death_of_a_shim_is_reported_and_the_tree_is_gone() {
 }
 
 #[tokio::test]
-async fn the_death_of_a_shim_during_a_stop_is_a_stop() {
+async fn killed_shim_during_stop_counts_as_stopped() {
     let mut cell = Cell::new().await;
     let guid = cell.run(lrp(sh("trap '' TERM; echo ready; while :; do sleep 0.05; done")));
     cell.says(guid, "ready").await;

@@ -175,7 +175,7 @@ fn succeeded(result: &str) -> RunResult {
 }
 
 #[tokio::test]
-async fn what_is_downloaded_is_there_and_what_is_uploaded_arrives() {
+async fn download_unpacks_archive_and_upload_posts_file() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     blobs.put("app.tgz", archive(&[("bin/run", 0o755, "#!/bin/sh\necho built > droplet; echo $1\n")]));
     let fetched = Download { log_source: "STG".into(), ..download(blobs.url("app.tgz"), "app/deep") };
@@ -195,7 +195,7 @@ async fn what_is_downloaded_is_there_and_what_is_uploaded_arrives() {
 }
 
 #[tokio::test]
-async fn a_download_that_fails_says_why() {
+async fn failed_download_reports_reason() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     blobs.put("app.tgz", archive(&[("a", 0o644, "x")]));
     blobs.put("text", b"hello".to_vec());
@@ -250,7 +250,7 @@ async fn a_download_that_fails_says_why() {
 }
 
 #[tokio::test]
-async fn no_upload_takes_what_is_not_the_containers() {
+async fn upload_refuses_files_outside_the_container() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     for (script, from, why) in [
         ("ln -s /etc/passwd out", "out", "out leads out of the work directory"),
@@ -272,7 +272,7 @@ async fn no_upload_takes_what_is_not_the_containers() {
 }
 
 #[tokio::test]
-async fn a_key_keeps_an_archive_for_the_next_container() {
+async fn archive_with_cache_key_is_reused_by_the_next_container() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     blobs.put("app.tgz", archive(&[("a", 0o644, "x")]));
     for number in 0..2 {
@@ -286,7 +286,7 @@ async fn a_key_keeps_an_archive_for_the_next_container() {
 }
 
 #[tokio::test]
-async fn dependencies_are_there_before_the_setup() {
+async fn dependencies_are_downloaded_before_setup() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     blobs.put("lifecycle.tgz", archive(&[("launcher", 0o755, "#!/bin/sh\necho launched > result\n")]));
     let with = |name: &str, action| {
@@ -303,7 +303,7 @@ async fn dependencies_are_there_before_the_setup() {
 }
 
 #[tokio::test]
-async fn a_stop_and_a_timeout_end_a_download() {
+async fn stop_and_timeout_cancel_a_download() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     blobs.put("slow", archive(&[("a", 0o644, "x")]));
     let slow = || Box::new(Action::Download(download(blobs.url("slow"), ".")));
@@ -319,7 +319,7 @@ async fn a_stop_and_a_timeout_end_a_download() {
 }
 
 #[tokio::test]
-async fn a_download_outlives_the_rep() {
+async fn download_continues_after_rep_restart() {
     let (mut cell, blobs) = (Cell::new().await, Blobs::new());
     blobs.put("slow", archive(&[("a", 0o644, "x")]));
     let guid = cell.run(task(serial([Action::Download(download(blobs.url("slow"), ".")), sh("cat a")])));
@@ -333,7 +333,7 @@ async fn a_download_outlives_the_rep() {
 }
 
 #[tokio::test]
-async fn within_its_walls_a_container_has_paths_of_its_own() {
+async fn isolated_container_transfers_use_its_own_paths_and_users() {
     let (mut cell, blobs) = (Cell::with(isolating).await, Blobs::new());
     blobs.put("app.tgz", archive(&[("bin/run", 0o4755, "#!/bin/sh\nid -un\n"), ("data", 0o600, "mine")]));
     let as_root = Download { user: "root".into(), ..download(blobs.url("app.tgz"), "/tmp/by-root") };
@@ -382,7 +382,7 @@ async fn within_its_walls_a_container_has_paths_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_program_has_as_many_files_open_as_it_may() {
+async fn open_file_limit_applies_to_program() {
     for change in [std::convert::identity as fn(Settings) -> Settings, isolating] {
         let mut cell = Cell::with(change).await;
         let limits = ResourceLimits { nofile: Some(77) };

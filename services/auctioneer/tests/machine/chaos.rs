@@ -269,7 +269,7 @@ impl Chaos {
 }
 
 #[test]
-fn whatever_is_lost_everything_is_placed_or_said_to_be_impossible() {
+fn lost_messages_end_with_all_work_placed_or_reported() {
     for seed in 0..150 {
         let mut chaos = Chaos::new(seed);
         for _ in 0..400 {

@@ -30,7 +30,7 @@ use schemas::{Code, Position, Refusal, limits};
 use scene::*;
 
 #[test]
-fn one_instance_is_placed_when_it_arrives() {
+fn new_instance_is_placed_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 100);
     let (cell, perform) = only(performs(scene.turn()));
@@ -49,7 +49,7 @@ fn one_instance_is_placed_when_it_arrives() {
 }
 
 #[test]
-fn who_does_not_lead_does_nothing() {
+fn standby_places_nothing() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.beat("c1", mib(MIB_OF_A_CELL), 0);
@@ -61,7 +61,7 @@ fn who_does_not_lead_does_nothing() {
 }
 
 #[test]
-fn nobody_leads_so_this_one_asks_once_and_beats_when_it_is_elected() {
+fn auctioneer_without_leader_campaigns_once_and_sends_heartbeats_when_elected() {
     let mut scene = Scene::founded();
     assert_eq!(scene.pass(Duration::from_secs(1)), [], "it has asked");
     scene.step(Input::LeadAnswered(None));
@@ -75,7 +75,7 @@ fn nobody_leads_so_this_one_asks_once_and_beats_when_it_is_elected() {
 }
 
 #[test]
-fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
+fn standby_campaigns_only_if_leader_is_silent() {
     let mut scene = Scene::founded();
     scene.elect("other", 4);
     for _ in 0..20 {
@@ -105,7 +105,7 @@ fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
 }
 
 #[test]
-fn the_deposed_stops_at_once() {
+fn deposed_leader_stops_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 100);
     scene.desire("q", 1, 5_000);
@@ -119,7 +119,7 @@ fn the_deposed_stops_at_once() {
 }
 
 #[test]
-fn work_that_a_cell_refuses_goes_elsewhere() {
+fn refused_work_goes_to_another_cell() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 100);
     let (first, perform) = only(performs(scene.turn()));
@@ -133,7 +133,7 @@ fn work_that_a_cell_refuses_goes_elsewhere() {
 }
 
 #[test]
-fn after_five_rounds_work_is_blocked_with_the_reason() {
+fn work_is_blocked_with_reason_after_five_rounds() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 100);
     for _ in 0..4 {
@@ -149,7 +149,7 @@ fn after_five_rounds_work_is_blocked_with_the_reason() {
 }
 
 #[test]
-fn a_perform_that_is_refused_as_a_whole_goes_elsewhere_unless_the_term_is_over() {
+fn refused_perform_is_placed_again_unless_term_is_stale() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 100);
     let (first, perform) = only(performs(scene.turn()));
@@ -162,7 +162,7 @@ fn a_perform_that_is_refused_as_a_whole_goes_elsewhere_unless_the_term_is_over()
 }
 
 #[test]
-fn work_of_a_silent_rep_waits_for_its_time_and_then_goes_elsewhere() {
+fn unanswered_work_goes_to_another_cell_after_timeout() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 100);
     let (first, perform) = only(performs(scene.turn()));
@@ -176,7 +176,7 @@ fn work_of_a_silent_rep_waits_for_its_time_and_then_goes_elsewhere() {
 }
 
 #[test]
-fn a_rep_that_does_not_answer_gets_nothing_more_until_it_is_heard() {
+fn unanswering_rep_gets_no_work_until_next_heartbeat() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 100);
     let (cell, perform) = only(performs(scene.turn()));
@@ -189,7 +189,7 @@ fn a_rep_that_does_not_answer_gets_nothing_more_until_it_is_heard() {
 }
 
 #[test]
-fn a_rep_that_took_work_and_does_not_claim_it_gets_it_again_and_its_room_is_not_looked_for() {
+fn unclaimed_work_is_sent_to_same_rep_again_without_extra_room() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.beat("c2", mib(0), 0);
     scene.desire_task("t", 900, Placement::Fail);
@@ -217,7 +217,7 @@ fn a_rep_that_took_work_and_does_not_claim_it_gets_it_again_and_its_room_is_not_
 }
 
 #[test]
-fn a_rep_whose_answer_is_lost_is_asked_again_if_its_heartbeat_says_that_it_saw_the_work() {
+fn work_with_lost_answer_is_sent_again_if_heartbeat_includes_it() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
@@ -228,7 +228,7 @@ fn a_rep_whose_answer_is_lost_is_asked_again_if_its_heartbeat_says_that_it_saw_t
 }
 
 #[test]
-fn work_of_a_rep_that_took_it_and_died_is_placed_anew_when_the_hand_out_is_over() {
+fn work_of_dead_rep_is_placed_again_after_hand_out_timeout() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
@@ -244,7 +244,7 @@ fn work_of_a_rep_that_took_it_and_died_is_placed_anew_when_the_hand_out_is_over(
 }
 
 #[test]
-fn work_of_a_rep_that_took_it_and_starts_again_is_placed_anew_at_once() {
+fn work_of_restarted_rep_is_placed_again_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
@@ -255,7 +255,7 @@ fn work_of_a_rep_that_took_it_and_starts_again_is_placed_anew_at_once() {
 }
 
 #[test]
-fn work_of_a_rep_that_does_not_answer_any_more_is_placed_anew_at_once() {
+fn repeated_work_without_answer_is_placed_again_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
@@ -272,7 +272,7 @@ fn work_of_a_rep_that_does_not_answer_any_more_is_placed_anew_at_once() {
 }
 
 #[test]
-fn room_that_a_refusal_leaves_is_known_to_others_with_the_next_heartbeat() {
+fn room_of_refused_work_wakes_waiting_work_at_next_heartbeat() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("large", 1, 900);
     let (cell, perform) = only(performs(scene.turn()));
@@ -287,7 +287,7 @@ fn room_that_a_refusal_leaves_is_known_to_others_with_the_next_heartbeat() {
 }
 
 #[test]
-fn whatever_the_clock_is_set_to_the_leader_beats_and_work_is_handed_out_again() {
+fn clock_jumps_do_not_interrupt_heartbeats_and_hand_outs() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     for seconds in [-30_i64, 3_600, -3_600] {
         scene.desire(&format!("p{}", seconds.unsigned_abs() + u64::from(seconds > 0)), 1, 10);
@@ -308,7 +308,7 @@ fn whatever_the_clock_is_set_to_the_leader_beats_and_work_is_handed_out_again() 
 }
 
 #[test]
-fn a_rep_that_lost_what_it_took_says_so_when_it_gets_it_again() {
+fn rep_that_lost_reservation_refuses_repeated_work() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
@@ -322,7 +322,7 @@ fn a_rep_that_lost_what_it_took_says_so_when_it_gets_it_again() {
 }
 
 #[test]
-fn a_second_perform_does_not_wait_for_the_first_and_nothing_is_overcommitted() {
+fn second_perform_follows_unanswered_first_without_overcommit() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 600);
     let (_, first) = only(performs(scene.turn()));
@@ -345,7 +345,7 @@ fn a_second_perform_does_not_wait_for_the_first_and_nothing_is_overcommitted() {
 }
 
 #[test]
-fn a_new_leader_is_careful_until_every_cell_has_reported() {
+fn new_leader_waits_for_reports_of_all_cells() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.cell("c2", "z1", "linux");
@@ -362,7 +362,7 @@ fn a_new_leader_is_careful_until_every_cell_has_reported() {
 }
 
 #[test]
-fn a_new_leader_places_siblings_apart_once_it_knows_every_cell() {
+fn new_leader_spreads_siblings_once_all_cells_reported() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.cell("c2", "z2", "linux");
@@ -376,7 +376,7 @@ fn a_new_leader_places_siblings_apart_once_it_knows_every_cell() {
 }
 
 #[test]
-fn a_silent_cell_hinders_a_new_leader_for_one_interval_of_heartbeats_and_no_longer() {
+fn silent_cell_delays_new_leader_for_one_heartbeat_interval() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.cell("c2", "z2", "linux");
@@ -393,7 +393,7 @@ fn a_silent_cell_hinders_a_new_leader_for_one_interval_of_heartbeats_and_no_long
 }
 
 #[test]
-fn a_new_leader_is_careful_for_one_interval_of_heartbeats_and_no_longer() {
+fn new_leader_reports_no_error_for_one_heartbeat_interval() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.elect("a", 1);
@@ -405,7 +405,7 @@ fn a_new_leader_is_careful_for_one_interval_of_heartbeats_and_no_longer() {
 }
 
 #[test]
-fn who_hears_nobody_blames_nobody() {
+fn auctioneer_without_heartbeats_reports_no_errors() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.pass(SECOND * 60);
     scene.desire_task("t", 100, Placement::Fail);
@@ -416,7 +416,7 @@ fn who_hears_nobody_blames_nobody() {
 }
 
 #[test]
-fn a_cell_that_may_be_there_hinders_a_verdict_for_one_interval_of_heartbeats() {
+fn doubtful_cell_delays_errors_for_one_heartbeat_interval() {
     type Before = fn(&mut Scene);
     let beat = |scene: &mut Scene, cell: &str| drop(scene.beat(cell, mib(500), 0));
     let doubts: [(&str, Before); 4] = [
@@ -462,7 +462,7 @@ fn a_cell_that_may_be_there_hinders_a_verdict_for_one_interval_of_heartbeats() {
 }
 
 #[test]
-fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
+fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.beat("c1", mib(150), 0);
     scene.desire("p", 4, 100);
@@ -505,7 +505,7 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
 }
 
 #[test]
-fn a_cell_that_evacuates_is_cordoned_or_unhealthy_gets_nothing_whoever_says_so() {
+fn evacuating_cordoned_or_unhealthy_cell_gets_no_work() {
     type Says = fn(&mut Scene);
     let says: [Says; 6] = [
         |scene| scene.cell_event("c1", cell::Event::EvacuationRequested {}),
@@ -526,7 +526,7 @@ fn a_cell_that_evacuates_is_cordoned_or_unhealthy_gets_nothing_whoever_says_so()
 }
 
 #[test]
-fn a_sibling_in_the_zone_weighs_more_than_load_however_it_got_there() {
+fn sibling_in_zone_outweighs_load() {
     for claimed in [false, true] {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z2")]);
         scene.beat("c2", mib(300), 0);
@@ -545,7 +545,7 @@ fn a_sibling_in_the_zone_weighs_more_than_load_however_it_got_there() {
 }
 
 #[test]
-fn who_leads_again_has_handed_out_nothing() {
+fn reelected_leader_starts_without_hand_outs() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 900);
     assert_eq!(performs(scene.turn()).len(), 1);
@@ -556,7 +556,7 @@ fn who_leads_again_has_handed_out_nothing() {
 }
 
 #[test]
-fn room_that_a_refusal_leaves_is_there_for_what_comes_next() {
+fn room_of_refused_work_is_used_for_next_work() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.beat("c2", mib(950), 0);
     scene.desire("p", 1, 900);
@@ -569,7 +569,7 @@ fn room_that_a_refusal_leaves_is_there_for_what_comes_next() {
 }
 
 #[test]
-fn large_work_goes_out_in_messages_that_the_bus_takes() {
+fn messages_with_large_work_stay_within_size_limit() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     for number in 0..30 {
         let run = Run { path: "a".into(), args: vec!["x".repeat(100_000)], ..Run::default() };
@@ -586,7 +586,7 @@ fn large_work_goes_out_in_messages_that_the_bus_takes() {
 }
 
 #[test]
-fn a_cell_that_is_healthy_again_is_capacity() {
+fn recovered_cell_gets_blocked_work() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.cell_event("c1", cell::Event::Unhealthy { reason: "disk".into() });
     scene.cell_event("c2", cell::Event::Evacuating {});
@@ -598,7 +598,7 @@ fn a_cell_that_is_healthy_again_is_capacity() {
 }
 
 #[test]
-fn a_task_fails_at_once_unless_it_may_wait() {
+fn unplaceable_task_fails_unless_it_may_wait() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire_task("now", 5_000, Placement::Fail);
     scene.desire_task("later", 5_000, Placement::Queue { deadline_ms: 60_000 });
@@ -613,7 +613,7 @@ fn a_task_fails_at_once_unless_it_may_wait() {
 }
 
 #[test]
-fn an_outcome_that_the_bbs_did_not_take_is_told_again() {
+fn unaccepted_outcome_is_reported_again() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire_task("t", 5_000, Placement::Fail);
     let (id, _) = only(outcomes(scene.turn()));
@@ -626,7 +626,7 @@ fn an_outcome_that_the_bbs_did_not_take_is_told_again() {
 }
 
 #[test]
-fn no_compatible_cell_is_said_with_the_reason() {
+fn error_without_compatible_cells_names_reason() {
     let mut scene = Scene::leading(&[]);
     scene.desire("none", 1, 1);
     assert_eq!(errors(scene.turn()), [].into(), "a cell may still appear");
@@ -641,7 +641,7 @@ fn no_compatible_cell_is_said_with_the_reason() {
 }
 
 #[test]
-fn instances_spread_over_zones_and_cells_also_across_turns() {
+fn instances_spread_over_zones_and_cells_across_turns() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1"), ("c3", "z2"), ("c4", "z2")]);
     scene.desire("p", 2, 10);
     let first = performs(scene.turn());
@@ -657,7 +657,7 @@ fn instances_spread_over_zones_and_cells_also_across_turns() {
 }
 
 #[test]
-fn work_on_a_lost_cell_is_placed_anew_at_once() {
+fn work_of_lost_cell_is_placed_again_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 100);
     let (first, _) = only(performs(scene.turn()));
@@ -672,7 +672,7 @@ fn work_on_a_lost_cell_is_placed_anew_at_once() {
 }
 
 #[test]
-fn a_heartbeat_may_come_before_the_log_tells_of_its_cell() {
+fn heartbeat_before_registration_counts_after_it() {
     let mut scene = Scene::leading(&[]);
     scene.desire("p", 1, 100);
     scene.turn();
@@ -685,7 +685,7 @@ fn a_heartbeat_may_come_before_the_log_tells_of_its_cell() {
 }
 
 #[test]
-fn work_that_is_no_longer_wanted_is_forgotten() {
+fn removed_work_is_dropped() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 3, 600);
     let (id, _) = only(outcomes(scene.turn()));
@@ -702,7 +702,7 @@ fn work_that_is_no_longer_wanted_is_forgotten() {
 }
 
 #[test]
-fn a_crash_makes_another_attempt() {
+fn crash_starts_new_attempt() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 100);
     let (_, perform) = only(performs(scene.turn()));
@@ -728,7 +728,7 @@ fn a_crash_makes_another_attempt() {
 }
 
 #[test]
-fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() {
+fn ten_thousand_instances_use_bounded_messages_and_leave_no_state() {
     let cells: Vec<String> = (0..10).map(|number| format!("c{number}")).collect();
     let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
     let mut scene = Scene::leading(&named);
@@ -778,7 +778,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
 }
 
 #[test]
-fn no_more_is_handed_out_than_the_log_takes_in_time() {
+fn hand_outs_stay_within_outstanding_limit() {
     let mut scene = Scene::leading_many(20);
     scene.desire("p", limits::INSTANCES, 1);
     scene.desire("q", limits::INSTANCES, 1);
@@ -808,7 +808,7 @@ fn no_more_is_handed_out_than_the_log_takes_in_time() {
 }
 
 #[test]
-fn much_work_for_one_cell_goes_out_in_several_messages() {
+fn large_batch_for_one_cell_is_split_into_messages() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     let room = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 1_000, ports: 100 };
     scene.enlarge("c1", room);
@@ -824,7 +824,7 @@ fn much_work_for_one_cell_goes_out_in_several_messages() {
 }
 
 #[test]
-fn the_same_inputs_give_the_same_effects() {
+fn same_inputs_give_same_effects() {
     let run = || {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z2"), ("c3", "z2")]);
         for number in 0..40 {
@@ -844,7 +844,7 @@ fn pending(scene: &Scene, process: &str) -> Evaluation {
 }
 
 #[test]
-fn it_says_which_evaluations_it_has_until_they_are_settled() {
+fn leases_are_reported_until_evaluation_is_settled() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 2, 100);
     let (cell, perform) = only(performs(scene.turn()));
@@ -864,7 +864,7 @@ fn it_says_which_evaluations_it_has_until_they_are_settled() {
 }
 
 #[test]
-fn what_is_delivered_again_waits_until_its_time() {
+fn redelivered_work_waits_until_due() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 100);
     let evaluation = pending(&scene, "p").id;
@@ -885,7 +885,7 @@ fn what_is_delivered_again_waits_until_its_time() {
 }
 
 #[test]
-fn a_blocked_evaluation_is_tried_again_at_once_when_somebody_asks_for_it() {
+fn blocked_evaluation_is_retried_immediately_on_request() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.desire("p", 1, 100_000);
     let (id, told) = only(outcomes(scene.turn()));
@@ -900,7 +900,7 @@ fn a_blocked_evaluation_is_tried_again_at_once_when_somebody_asks_for_it() {
 
 /// Work that must not run beside its siblings is tried again as soon as one of them ends, on any cell.
 #[test]
-fn what_is_crowded_has_the_place_of_a_sibling_that_leaves() {
+fn crowded_instance_gets_place_of_ended_sibling() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     let rule = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };
     let rules = Rules { constraints: vec![rule], ..Rules::default() };
@@ -928,7 +928,7 @@ fn what_is_crowded_has_the_place_of_a_sibling_that_leaves() {
 /// An evaluation is given up after refusals in five auctions without a placement in between. Work that only
 /// one cell may run is not sent to that cell again and again.
 #[test]
-fn attempts_count_by_auction_and_begin_anew_with_progress() {
+fn attempts_count_per_auction_and_reset_on_progress() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 3, 100);
     let evaluation = pending(&scene, "p").id;

@@ -70,7 +70,7 @@ fn full() -> Scene {
 }
 
 #[test]
-fn nothing_stops_while_that_is_off() {
+fn disabled_preemption_stops_nothing() {
     let mut scene = full();
     scene.desire_at("urgent", 400, 80);
     assert_eq!(scene.evicts(true), (vec![], vec!["insufficient resources: memory".to_owned()]));
@@ -83,7 +83,7 @@ fn nothing_stops_while_that_is_off() {
 }
 
 #[test]
-fn the_fewest_and_lowest_stop_and_what_they_stop_for_gets_their_room() {
+fn preemptor_gets_room_of_fewest_and_lowest_victims() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 700, 80);
@@ -100,7 +100,7 @@ fn the_fewest_and_lowest_stop_and_what_they_stop_for_gets_their_room() {
 }
 
 #[test]
-fn what_other_cells_refuse_says_for_as_long_where_its_room_is_kept() {
+fn error_of_refused_work_names_cell_of_reserved_room() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 400, 80);
@@ -123,7 +123,7 @@ fn what_other_cells_refuse_says_for_as_long_where_its_room_is_kept() {
 }
 
 #[test]
-fn what_is_more_urgent_still_takes_the_room_and_nothing_stops_twice() {
+fn higher_priority_takes_freed_room_without_second_eviction() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 400, 80);
@@ -137,7 +137,7 @@ fn what_is_more_urgent_still_takes_the_room_and_nothing_stops_twice() {
 }
 
 #[test]
-fn another_auctioneer_finds_in_the_log_what_stops() {
+fn new_leader_derives_reservations_from_log() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 700, 80);
@@ -152,7 +152,7 @@ fn another_auctioneer_finds_in_the_log_what_stops() {
 }
 
 #[test]
-fn another_auctioneer_stops_nothing_before_cells_have_said_what_is_free() {
+fn new_leader_evicts_nothing_until_settled() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 400, 80);
@@ -176,7 +176,7 @@ fn another_auctioneer_stops_nothing_before_cells_have_said_what_is_free() {
 }
 
 #[test]
-fn what_the_log_says_counts_though_the_bbs_does_not_answer() {
+fn recorded_eviction_counts_without_bbs_answer() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 700, 80);
@@ -211,7 +211,7 @@ fn given_up(scene: &mut Scene) -> Vec<Outcomes> {
 }
 
 #[test]
-fn what_is_recorded_after_it_was_given_up_keeps_its_room() {
+fn eviction_recorded_after_give_up_keeps_reservation() {
     let mut scene = full();
     let told = given_up(&mut scene);
     scene.cell_event("c1", schemas::cell::Event::Uncordoned {});
@@ -226,7 +226,7 @@ fn what_is_recorded_after_it_was_given_up_keeps_its_room() {
 }
 
 #[test]
-fn what_is_said_after_it_was_given_up_is_judged_anew() {
+fn error_recorded_after_give_up_is_evaluated_again() {
     let mut scene = full();
     for told in given_up(&mut scene) {
         scene.record_outcomes(0, told);
@@ -239,7 +239,7 @@ fn what_is_said_after_it_was_given_up_is_judged_anew() {
 }
 
 #[test]
-fn what_the_bbs_does_not_take_is_chosen_anew() {
+fn unaccepted_eviction_is_chosen_again() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_at("urgent", 400, 80);
@@ -257,7 +257,7 @@ fn what_the_bbs_does_not_take_is_chosen_anew() {
 }
 
 #[test]
-fn a_task_that_may_not_wait_stops_nothing() {
+fn task_that_may_not_wait_preempts_nothing() {
     let mut scene = full();
     scene.switch(true);
     scene.desire_task("job", 400, Placement::Fail);
@@ -265,7 +265,7 @@ fn a_task_that_may_not_wait_stops_nothing() {
 }
 
 #[test]
-fn what_waits_for_a_cell_that_takes_nothing_any_more_looks_elsewhere() {
+fn work_waiting_for_cordoned_cell_preempts_on_another_cell() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.pass(Duration::from_secs(10));
     scene.beat("c2", mib(0), 100);

@@ -47,7 +47,7 @@ fn full() -> Scene {
 }
 
 #[test]
-fn room_that_appears_is_for_the_most_urgent() {
+fn new_room_goes_to_highest_priority() {
     let mut scene = full();
     scene.beat("c1", mib(700), 0);
     assert_eq!(scene.given(), ["most/0"]);
@@ -57,14 +57,14 @@ fn room_that_appears_is_for_the_most_urgent() {
 }
 
 #[test]
-fn what_fits_goes_though_what_is_more_urgent_does_not_fit() {
+fn fitting_work_goes_before_larger_work_of_higher_priority() {
     let mut scene = full();
     scene.beat("c1", mib(350), 0);
     assert_eq!(scene.given(), ["alike/0"]);
 }
 
 #[test]
-fn another_priority_moves_what_waits() {
+fn priority_change_reorders_waiting_work() {
     let mut scene = full();
     scene.prefer("least", 80);
     scene.prefer("most", 2);
@@ -96,7 +96,7 @@ fn busy() -> (Scene, Vec<(CellId, Work)>) {
 }
 
 #[test]
-fn room_that_one_no_longer_needs_is_for_the_next() {
+fn room_of_removed_work_goes_to_next() {
     let (mut scene, handed) = busy();
     scene.decide("first", &Command::Remove);
     assert!(scene.given().is_empty());
@@ -105,7 +105,7 @@ fn room_that_one_no_longer_needs_is_for_the_next() {
 }
 
 #[test]
-fn room_is_not_for_one_that_became_less_urgent_meanwhile() {
+fn lowered_priority_yields_room_to_next() {
     let (mut scene, handed) = busy();
     scene.prefer("first", 70);
     assert!(scene.given().is_empty());
@@ -116,7 +116,7 @@ fn room_is_not_for_one_that_became_less_urgent_meanwhile() {
 }
 
 #[test]
-fn another_priority_leaves_alone_what_a_cell_was_given() {
+fn priority_change_keeps_hand_out() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire_at("web", 100, 50);
     assert_eq!(scene.given(), ["web/0"]);

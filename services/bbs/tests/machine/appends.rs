@@ -65,7 +65,7 @@ fn rejected_appends_refuse_commands_with_the_reason_until_one_is_stored() {
 }
 
 #[test]
-fn unanswered_append_is_answered_as_unknown_and_stored_after_all() {
+fn unanswered_append_is_reported_as_unknown_and_stored_later() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster.event", Fate::Lost);
     let first = scene.client(0, words::lrp("web", 1));
@@ -96,7 +96,7 @@ fn unanswered_append_is_answered_as_unknown_and_stored_after_all() {
 }
 
 #[test]
-fn entry_that_is_told_as_unknown_is_stored_once_the_journal_answers() {
+fn entry_with_unknown_outcome_is_stored_after_recovery() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Lost);
     let first = scene.client(0, words::lrp("web", 1));

@@ -50,7 +50,7 @@ fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
 }
 
 #[test]
-fn an_outcome_that_waits_to_be_decided_counts_only_while_its_auctioneer_leads() {
+fn waiting_outcome_counts_only_while_its_auctioneer_leads() {
     for (next, term, counts) in [(None, 1, 1), (Some("a2"), 2, 0), (Some("a1"), 2, 0)] {
         let mut scene = Scene::with(1, &["c1"]);
         elect(&mut scene, "a1", 1);
@@ -124,7 +124,7 @@ fn full() -> (Scene, Eviction) {
 }
 
 #[test]
-fn what_is_less_urgent_stops_only_as_it_was_judged() {
+fn preemption_stops_only_the_chosen_victims() {
     let (mut scene, right) = full();
     let stops = |scene: &Scene| scene.times("actual.stop_requested.v1").len();
     evict(&mut scene, &right);
@@ -170,7 +170,7 @@ fn what_is_less_urgent_stops_only_as_it_was_judged() {
 }
 
 #[test]
-fn what_was_stopped_is_placed_anew_when_it_is_gone() {
+fn preempted_instance_is_placed_again_after_it_ended() {
     let (mut scene, right) = full();
     switch(&mut scene, true);
     evict(&mut scene, &right);
@@ -182,7 +182,7 @@ fn what_was_stopped_is_placed_anew_when_it_is_gone() {
 }
 
 #[test]
-fn nothing_stops_that_is_lower_by_less_than_ten() {
+fn victim_with_priority_difference_below_ten_is_not_preempted() {
     let (mut scene, right) = full();
     switch(&mut scene, true);
     let update = DesiredLrpUpdate { priority: Priority::new(71), ..DesiredLrpUpdate::default() };
@@ -193,7 +193,7 @@ fn nothing_stops_that_is_lower_by_less_than_ten() {
 }
 
 #[test]
-fn a_task_that_stops_for_something_else_has_failed() {
+fn preempted_task_completes_as_failed() {
     let (mut scene, right) = full();
     switch(&mut scene, true);
     let ClientCommand::TaskDesire(desired) = words::task("count", None) else { panic!("it is a task") };
@@ -214,7 +214,7 @@ fn a_task_that_stops_for_something_else_has_failed() {
 }
 
 #[test]
-fn an_auctioneer_that_beats_is_shown_with_where_it_stands() {
+fn live_auctioneer_is_listed_with_its_position() {
     let mut scene = Scene::with(1, &["c1"]);
     assert_eq!(scene.cluster(0).services.rows.len(), 1, "the BBS itself");
     let id = auctioneer("a");

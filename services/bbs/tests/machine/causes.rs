@@ -75,7 +75,7 @@ fn each_index_has_its_own_chain() {
 }
 
 #[test]
-fn a_lost_cell_and_a_wait_that_is_over_are_the_causes_of_what_they_bring_about() {
+fn lost_cell_and_due_restart_are_causes_of_their_effects() {
     let mut scene = Scene::with(1, &THREE);
     scene.client(0, words::lrp("web", 4));
     for (index, cell) in [(0, "c1"), (1, "c2"), (2, "c1")] {
@@ -106,7 +106,7 @@ fn a_lost_cell_and_a_wait_that_is_over_are_the_causes_of_what_they_bring_about()
 }
 
 #[test]
-fn a_task_is_followed_to_its_end() {
+fn task_decisions_form_one_causal_chain() {
     let mut scene = Scene::with(1, &THREE);
     scene.client(0, words::task("job", Some("http://owner/")));
     let desired = last(&scene, "task.desired.v1");
@@ -128,7 +128,7 @@ fn a_task_is_followed_to_its_end() {
 }
 
 #[test]
-fn what_was_scaled_away_while_its_cell_was_away_is_stopped_when_the_cell_returns() {
+fn instance_scaled_away_during_cell_loss_stops_when_cell_returns() {
     let mut scene = Scene::with(1, &THREE);
     scene.client(0, words::lrp("web", 2));
     report(&mut scene, 0, 10, "c1", start());

@@ -42,7 +42,7 @@ fn between(scene: &Scene, first: &str, last: &str) -> Duration {
 }
 
 #[test]
-fn what_was_on_a_lost_cell_is_placed_anew_at_once() {
+fn instances_of_lost_cell_are_unclaimed_at_once() {
     let mut scene = running(1, &["c1", "c2", "c1"]);
     lose(&mut scene, &["c1"]);
     scene.pass(25 * SECOND);
@@ -56,7 +56,7 @@ fn what_was_on_a_lost_cell_is_placed_anew_at_once() {
 }
 
 #[test]
-fn the_next_leader_does_it_at_once_if_the_first_dies_on_having_said_so() {
+fn next_leader_unclaims_instances_if_first_dies_after_recording_loss() {
     let mut scene = running(2, &["c1"]);
     scene.dies_after = Some((0, "disappeared.v1"));
     lose(&mut scene, &["c1"]);
@@ -71,7 +71,7 @@ fn the_next_leader_does_it_at_once_if_the_first_dies_on_having_said_so() {
 }
 
 #[test]
-fn a_second_cell_that_is_lost_while_the_first_is_dealt_with_is_dealt_with_as_well() {
+fn second_cell_lost_during_handling_of_first_is_handled() {
     let mut scene = running(1, &["c1", "c2"]);
     lose(&mut scene, &["c1"]);
     scene.pass(3 * SECOND);
@@ -89,7 +89,7 @@ fn a_second_cell_that_is_lost_while_the_first_is_dealt_with_is_dealt_with_as_wel
 }
 
 #[test]
-fn a_claim_that_was_decided_before_its_cell_was_lost_is_taken_back_at_once() {
+fn claim_decided_before_cell_loss_is_unclaimed_at_once() {
     let mut scene = Scene::with(1, &FIVE);
     scene.client(0, words::lrp("web", 1));
     let epoch = scene.epoch(0, "web");
@@ -108,7 +108,7 @@ fn a_claim_that_was_decided_before_its_cell_was_lost_is_taken_back_at_once() {
 }
 
 #[test]
-fn who_is_asked_to_stop_is_asked_again_until_it_has_ended() {
+fn stop_is_repeated_until_instance_ends() {
     let mut scene = running(1, &["c1"]);
     scene.client(0, words::scale("web", 0));
     assert_eq!(scene.stops.len(), 1);
@@ -125,7 +125,7 @@ fn who_is_asked_to_stop_is_asked_again_until_it_has_ended() {
 }
 
 #[test]
-fn who_takes_the_place_of_what_shall_stop_is_asked_at_once_as_well() {
+fn successor_of_stopping_instance_is_stopped_at_once() {
     let mut scene = Scene::with(1, &FIVE);
     scene.client(0, words::lrp("web", 1));
     let epoch = scene.epoch(0, "web");
@@ -141,7 +141,7 @@ fn who_takes_the_place_of_what_shall_stop_is_asked_at_once_as_well() {
 }
 
 #[test]
-fn a_task_on_a_lost_cell_has_failed() {
+fn task_on_lost_cell_completes() {
     let mut scene = Scene::with(1, &FIVE);
     scene.client(0, words::task("count", None));
     let epoch = scene.bbs(0).world().task(&words::task_guid("count")).unwrap().epoch;
@@ -154,7 +154,7 @@ fn a_task_on_a_lost_cell_has_failed() {
 }
 
 #[test]
-fn who_is_heard_before_it_is_written_down_is_not_lost() {
+fn cell_with_heartbeat_before_recorded_loss_is_not_lost() {
     let mut scene = running(1, &["c1"]);
     // Another entry about the cell is in flight, so its loss waits.
     scene.fate.insert("muster.event.cell.c1", Fate::Held);
@@ -175,7 +175,7 @@ fn who_is_heard_before_it_is_written_down_is_not_lost() {
 }
 
 #[test]
-fn a_loss_of_which_nobody_knows_is_not_written_again_when_the_cell_is_heard() {
+fn loss_with_unknown_outcome_is_dropped_after_heartbeat() {
     let mut scene = running(1, &["c1"]);
     lose(&mut scene, &["c1"]);
     scene.fate.insert("muster.event.cell.c1", Fate::Lost);
@@ -193,7 +193,7 @@ fn a_loss_of_which_nobody_knows_is_not_written_again_when_the_cell_is_heard() {
 }
 
 #[test]
-fn a_loss_is_written_as_soon_as_the_journal_takes_it() {
+fn loss_is_recorded_once_after_journal_recovers() {
     let mut scene = running(1, &["c1"]);
     lose(&mut scene, &["c1"]);
     scene.fate.insert("muster.event.cell.c1", Fate::Lost);
@@ -206,7 +206,7 @@ fn a_loss_is_written_as_soon_as_the_journal_takes_it() {
 }
 
 #[test]
-fn a_look_that_the_journal_refuses_is_taken_again_soon() {
+fn convergence_refused_by_journal_is_retried() {
     let mut scene = running(1, &["c1"]);
     lose(&mut scene, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Refused);
@@ -220,7 +220,7 @@ fn a_look_that_the_journal_refuses_is_taken_again_soon() {
 }
 
 #[test]
-fn most_cells_that_fall_silent_together_are_lost_a_minute_later() {
+fn mass_loss_is_recorded_after_wait() {
     let mut scene = running(1, &["c1"]);
     lose(&mut scene, &["c1", "c2", "c3"]);
     scene.pass(60 * SECOND);
@@ -233,7 +233,7 @@ fn most_cells_that_fall_silent_together_are_lost_a_minute_later() {
 }
 
 #[test]
-fn who_can_not_be_heard_by_a_new_leader_that_hears_nobody_is_not_lost() {
+fn new_leader_without_heartbeats_does_not_declare_cells_lost() {
     let mut scene = running(2, &["c1"]);
     scene.input(1, Input::Disconnected);
     scene.bbs[0] = None;
@@ -248,7 +248,7 @@ fn who_can_not_be_heard_by_a_new_leader_that_hears_nobody_is_not_lost() {
 }
 
 #[test]
-fn a_cell_that_is_sick_is_out_and_comes_back_when_it_is_well() {
+fn unhealthy_cell_recovers_with_healthy_heartbeat() {
     let mut scene = Scene::with(1, &FIVE);
     let mut beat = words::heartbeat("c1", 1, 50);
     beat.unhealthy = Some("no disk".into());
@@ -261,7 +261,7 @@ fn a_cell_that_is_sick_is_out_and_comes_back_when_it_is_well() {
 }
 
 #[test]
-fn a_rep_that_starts_with_an_earlier_clock_is_known_within_a_heartbeat() {
+fn rep_with_earlier_clock_is_recorded_within_one_heartbeat() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.cells.insert("c1".into(), (9, 0));
     scene.pass(6 * SECOND);
@@ -279,7 +279,7 @@ fn a_rep_that_starts_with_an_earlier_clock_is_known_within_a_heartbeat() {
 }
 
 #[test]
-fn an_old_heartbeat_tells_the_next_leader_nothing() {
+fn delayed_heartbeat_does_not_change_next_leader() {
     let mut scene = Scene::with(2, &["c1", "c2"]);
     let mut now = words::heartbeat("c1", 1, 50);
     now.evacuating = true;
@@ -297,7 +297,7 @@ fn an_old_heartbeat_tells_the_next_leader_nothing() {
 }
 
 #[test]
-fn an_answer_that_a_heartbeat_overtook_tells_nothing() {
+fn overtaken_probe_response_is_not_news() {
     let mut scene = Scene::with(1, &["c1"]);
     let mut later = words::heartbeat("c1", 1, 50);
     later.evacuating = true;
@@ -312,7 +312,7 @@ fn an_answer_that_a_heartbeat_overtook_tells_nothing() {
 }
 
 #[test]
-fn the_next_leader_is_told_what_is_new_by_an_answer() {
+fn next_leader_records_news_from_probe_response() {
     let mut scene = Scene::with(2, &["c1", "c2"]);
     scene.cells.remove("c1");
     scene.bbs[0] = None;
@@ -347,7 +347,7 @@ fn intruder(sequence: u64) -> Heartbeat {
 }
 
 #[test]
-fn a_second_rep_of_a_living_cell_is_refused_and_changes_nothing() {
+fn second_rep_of_live_cell_is_refused() {
     let mut scene = Scene::with(1, &["c1"]);
     let before = scene.decisions().len();
     assert_eq!(attach(&mut scene, "c1", 2), Err(Code::CellTaken));
@@ -373,7 +373,7 @@ fn a_second_rep_of_a_living_cell_is_refused_and_changes_nothing() {
 /// A rep that may act receives the current position of the log, and ignores a BBS that knows less. So the
 /// World must not be behind the journal with respect to its cell.
 #[test]
-fn a_rep_is_let_speak_when_the_journal_confirms_that_its_cell_is_known() {
+fn attach_succeeds_after_journal_confirms_cell() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.is_dark = true;
     let attach = Attach { folder: words::folder(1) };
@@ -385,7 +385,7 @@ fn a_rep_is_let_speak_when_the_journal_confirms_that_its_cell_is_known() {
 }
 
 #[test]
-fn another_rep_takes_over_a_cell_that_is_lost() {
+fn second_rep_takes_over_lost_cell() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.cells.clear();
     // The other rep's response to a probe is not a response of the probed rep.
@@ -404,7 +404,7 @@ fn another_rep_takes_over_a_cell_that_is_lost() {
 }
 
 #[test]
-fn a_cell_that_vanished_with_most_others_is_taken_over_before_that_is_believed() {
+fn second_rep_takes_over_cell_during_mass_loss() {
     let mut scene = Scene::with(1, &FIVE);
     scene.cells.clear();
     scene.pass(25 * SECOND);
@@ -423,7 +423,7 @@ fn operator(scene: &mut Scene, request: Option<&str>, command: cell::Command) ->
 }
 
 #[test]
-fn an_evacuation_is_a_decision_and_is_ordered_until_the_rep_evacuates() {
+fn evacuation_is_recorded_and_ordered_until_rep_evacuates() {
     let mut scene = Scene::with(2, &["c1"]);
     let evacuate = cell::Command::Evacuate;
     assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
@@ -456,7 +456,7 @@ fn an_evacuation_is_a_decision_and_is_ordered_until_the_rep_evacuates() {
 }
 
 #[test]
-fn an_evacuation_is_taken_back() {
+fn uncordon_ends_evacuation() {
     let mut scene = Scene::with(1, &["c1"]);
     assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Ok(()));
     let mut beat = words::heartbeat("c1", 1, 500);
@@ -473,7 +473,7 @@ fn an_evacuation_is_taken_back() {
 }
 
 #[test]
-fn a_rep_that_has_evacuated_leaves_at_once_and_is_forgotten_when_asked() {
+fn evacuated_rep_leaves_and_cell_can_be_forgotten() {
     let mut scene = Scene::with(1, &["c1"]);
     assert_eq!(operator(&mut scene, None, cell::Command::Forget), Err(Code::InvalidStateTransition));
     assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Ok(()));
@@ -504,7 +504,7 @@ fn a_rep_that_has_evacuated_leaves_at_once_and_is_forgotten_when_asked() {
 }
 
 #[test]
-fn an_evacuation_outlives_a_restart_of_the_rep_and_ends_with_the_loss_of_its_cell() {
+fn evacuation_survives_rep_restart_and_ends_with_cell_loss() {
     let mut scene = Scene::with(1, &["c1"]);
     assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Ok(()));
     let evacuating = |scene: &mut Scene, incarnation, sequence| {
@@ -525,7 +525,7 @@ fn an_evacuation_outlives_a_restart_of_the_rep_and_ends_with_the_loss_of_its_cel
 }
 
 #[test]
-fn a_cordon_is_recorded_once_and_outlives_the_cell_s_restart_and_loss() {
+fn cordon_survives_restart_and_loss_of_cell() {
     let mut scene = Scene::with(1, &["c1"]);
     let cordoned = |scene: &Scene| scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().cordoned;
     for _ in 0..2 {
@@ -544,7 +544,7 @@ fn a_cordon_is_recorded_once_and_outlives_the_cell_s_restart_and_loss() {
 }
 
 #[test]
-fn who_answers_tells_how_long_ago_a_cell_was_heard() {
+fn leader_and_standby_report_age_of_last_heartbeat() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.cells.clear();
     scene.pass(12 * SECOND);

@@ -23,7 +23,7 @@ fn set(scene: &mut Scene, seconds: i64) {
 }
 
 #[test]
-fn the_leader_beats_on_and_nothing_is_lost_whatever_the_clock_is_set_to() {
+fn clock_jumps_do_not_interrupt_leadership() {
     let mut scene = Scene::with(2, &["c1", "c2", "c3"]);
     scene.client(0, words::lrp("web", 1));
     let epoch = scene.epoch(0, "web");
@@ -42,7 +42,7 @@ fn the_leader_beats_on_and_nothing_is_lost_whatever_the_clock_is_set_to() {
 }
 
 #[test]
-fn a_standby_and_the_watch_over_cells_go_on_when_the_clock_is_set_back() {
+fn takeover_and_cell_loss_work_after_clock_is_set_back() {
     let mut scene = Scene::with(2, &["c1", "c2", "c3"]);
     scene.pass(SECOND);
     scene.bbs[0] = None;
@@ -80,7 +80,7 @@ fn step(scene: &mut Scene, seconds: i64) {
 }
 
 #[test]
-fn timers_last_as_long_as_ever_after_the_clock_was_ahead() {
+fn timers_keep_their_duration_after_clock_was_ahead() {
     for (year, takeover) in [(false, false), (false, true), (true, false), (true, true)] {
         let ahead = if year { 365 * 86_400 } else { 3_600 };
         let mut scene = Scene::with(2, &["c1"]);
@@ -117,7 +117,7 @@ fn timers_last_as_long_as_ever_after_the_clock_was_ahead() {
 }
 
 #[test]
-fn commands_are_taken_while_the_clock_jumps() {
+fn commands_succeed_during_clock_jumps() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 1));
     for (seconds, count) in [(86_400, 2), (-86_400, 3), (-3_600, 4), (3_600, 5)] {
@@ -129,7 +129,7 @@ fn commands_are_taken_while_the_clock_jumps() {
 }
 
 #[test]
-fn a_domain_is_fresh_by_the_time_of_its_own_subject() {
+fn domain_freshness_uses_time_of_its_subject() {
     let mut scene = Scene::with(1, &["c1"]);
     let fresh = |ttl_ms| ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms };
     // The log is an hour and a half ahead of the clock on the subject of the process, and an hour on that of

@@ -32,7 +32,7 @@ fn two_leaders() -> Scene {
 }
 
 #[test]
-fn a_new_leader_refuses_nothing_because_it_has_not_heard_what_the_old_one_acknowledged() {
+fn new_leader_holds_refusals_until_it_has_acknowledged_entries() {
     let mut scene = two_leaders();
     let desired = scene.client(0, words::lrp("web", 1));
     scene.catch_up(0);
@@ -48,7 +48,7 @@ fn a_new_leader_refuses_nothing_because_it_has_not_heard_what_the_old_one_acknow
 }
 
 #[test]
-fn what_counts_is_told_by_who_leads_and_by_nobody_else() {
+fn only_leader_publishes_valid_entries() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.fed.clear();
     scene.client(0, words::lrp("web", 1));
@@ -64,7 +64,7 @@ fn what_counts_is_told_by_who_leads_and_by_nobody_else() {
 }
 
 #[test]
-fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_knew() {
+fn deposed_leader_sends_no_refusal_from_outdated_world() {
     let mut scene = two_leaders();
     let desired = scene.client(1, words::lrp("web", 1));
     scene.catch_up(1);
@@ -77,7 +77,7 @@ fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_kne
 }
 
 #[test]
-fn who_is_never_told_what_the_journal_holds_says_so_and_gives_way() {
+fn leader_without_deliveries_refuses_and_steps_down() {
     let mut scene = two_leaders();
     scene.client(1, words::lrp("web", 1));
     let scaled = scene.client(0, words::scale("web", 3));
@@ -91,7 +91,7 @@ fn who_is_never_told_what_the_journal_holds_says_so_and_gives_way() {
 }
 
 #[test]
-fn where_the_journal_can_not_be_read_the_answer_is_to_try_again() {
+fn unreadable_journal_makes_answers_unavailable() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.is_dark = true;
     let first = scene.client(0, words::scale("web", 3));
@@ -108,7 +108,7 @@ fn where_the_journal_can_not_be_read_the_answer_is_to_try_again() {
 }
 
 #[test]
-fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
+fn one_read_per_subject_confirms_all_held_answers() {
     let mut scene = Scene::with(1, &["c1"]);
     let before = scene.reads;
     let now = scene.now;

@@ -17,7 +17,7 @@ use crate::scene::{Fate, Scene, settings};
 use crate::words;
 
 #[test]
-fn what_is_no_entry_is_set_aside_and_shown() {
+fn invalid_messages_are_quarantined_and_listed() {
     let mut scene = Scene::with(1, &["c1"]);
     let whole = scene.journal.iter().find(|stored| stored.subject == "muster.event.cell.c1").unwrap();
     let whole = whole.bytes.clone();
@@ -55,7 +55,7 @@ fn of_a_later_format() -> Vec<u8> {
 }
 
 #[test]
-fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
+fn entry_of_later_format_stops_bbs_until_quarantined() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 1));
     scene.vandal("muster.event.cell.c1", &of_a_later_format());
@@ -98,7 +98,7 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
 }
 
 #[test]
-fn an_entry_that_is_damaged_on_its_way_into_the_log_is_decided_again() {
+fn entry_damaged_in_transit_is_decided_again() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let requester = scene.client(0, words::lrp("web", 2));
@@ -119,7 +119,7 @@ fn an_entry_that_is_damaged_on_its_way_into_the_log_is_decided_again() {
 }
 
 #[test]
-fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
+fn unstored_entry_of_deposed_leader_is_dropped() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Lost);
     let requester = scene.client(0, words::lrp("web", 1));
@@ -139,7 +139,7 @@ fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
 }
 
 #[test]
-fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
+fn queries_are_unavailable_until_log_is_read() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 1));
     let queries = || {
@@ -171,7 +171,7 @@ fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
 }
 
 #[test]
-fn forged_beats_hold_back_no_takeover_for_longer_than_an_election() {
+fn forged_leader_heartbeats_delay_takeover_by_one_election_at_most() {
     for (term, longest) in [(u64::MAX, 2_500), (3, 2_500), (2, 3_700)] {
         let mut scene = Scene::with(2, &["c1"]);
         scene.bbs[0] = None;
@@ -192,7 +192,7 @@ fn forged_beats_hold_back_no_takeover_for_longer_than_an_election() {
 }
 
 #[test]
-fn a_leader_that_starts_again_under_its_name_leads_on() {
+fn restarted_leader_continues_to_lead() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.restart(0);
     assert!(scene.bbs(0).leads());
@@ -201,7 +201,7 @@ fn a_leader_that_starts_again_under_its_name_leads_on() {
 }
 
 #[test]
-fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
+fn leader_without_deliveries_stops_leading_until_they_resume() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster.event", Fate::Held);
     let requester = scene.client(0, words::lrp("web", 1));
@@ -233,7 +233,7 @@ fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
 
 /// An empty log may be one that was lost.
 #[test]
-fn bbs_founds_no_cluster_unless_it_may() {
+fn bbs_founds_cluster_only_if_configured() {
     for founds in [Some(4), None] {
         let mut bbs = Bbs::new(Settings { founds, ..settings(0) }, Ids::new(1));
         let mut effects = bbs.step(Timestamp::from_millis(1), Input::CaughtUp);

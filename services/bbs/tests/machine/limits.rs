@@ -26,7 +26,7 @@ fn answer(scene: &mut Scene, requester: u64) -> Result<Done, Refusal> {
 }
 
 #[test]
-fn a_decision_is_as_large_as_it_may_be_and_no_larger() {
+fn decision_above_size_limit_is_refused() {
     let mut scene = Scene::with(1, &["c1"]);
     let mut desire = |name: &str, bytes| {
         let asked = scene.client(0, lrp(name, bytes));
@@ -41,7 +41,7 @@ fn a_decision_is_as_large_as_it_may_be_and_no_larger() {
 }
 
 #[test]
-fn an_entry_ends_where_it_is_large_enough_and_nothing_is_left_behind() {
+fn large_batches_are_split_into_several_entries() {
     let mut scene = Scene::with(1, &["c1"]);
     let name = |number: u32| format!("p{number}");
     // All processes are on one subject. The commands that wait while the first entry is in flight are decided

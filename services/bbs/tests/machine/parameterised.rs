@@ -66,7 +66,7 @@ fn cancel(scene: &mut Scene, number: u64) {
 }
 
 #[test]
-fn a_dispatch_makes_one_task_however_often_its_key_is_used() {
+fn dispatches_with_same_key_launch_one_task() {
     let mut scene = scene(1, None);
     for _ in 0..3 {
         scene.client(0, dispatch(Some("k")));
@@ -80,7 +80,7 @@ fn a_dispatch_makes_one_task_however_often_its_key_is_used() {
 }
 
 #[test]
-fn what_waits_follows_the_end_of_another_at_once_and_an_update_that_allows_more() {
+fn waiting_dispatch_launches_when_task_ends_or_concurrency_grows() {
     let mut scene = scene(1, Some(1));
     for _ in 0..5 {
         scene.client(0, dispatch(None));
@@ -96,7 +96,7 @@ fn what_waits_follows_the_end_of_another_at_once_and_an_update_that_allows_more(
 }
 
 #[test]
-fn what_waits_is_launched_by_the_next_bbs() {
+fn waiting_dispatch_is_launched_by_next_leader() {
     let mut scene = scene(2, Some(1));
     scene.client(0, dispatch(None));
     scene.client(0, dispatch(None));
@@ -108,7 +108,7 @@ fn what_waits_is_launched_by_the_next_bbs() {
 }
 
 #[test]
-fn a_template_is_remembered_as_long_as_a_task_of_it_is_there() {
+fn removed_parameterised_task_is_remembered_while_its_tasks_exist() {
     let mut scene = scene(1, None);
     scene.client(0, dispatch(None));
     scene.client(0, ClientCommand::ParameterisedRemove { parameterised_guid: guid() });

@@ -75,7 +75,7 @@ fn each_minute_launches_one_task_with_an_evaluation_of_its_own() {
 }
 
 #[test]
-fn a_bbs_that_dies_with_a_launch_in_the_log_is_not_asked_again() {
+fn recorded_launch_is_not_repeated_after_leader_dies() {
     let mut scene = scene(2, Overlap::Allowed);
     scene.dies_after = Some((0, "launched.v1"));
     scene.pass(MINUTE * 4);
@@ -111,7 +111,7 @@ fn after_a_downtime_one_launch_catches_up() {
 }
 
 #[test]
-fn a_launch_that_waits_follows_the_end_of_the_one_before_at_once() {
+fn queued_launch_follows_end_of_previous_task_at_once() {
     let mut scene = scene(1, Overlap::Queued);
     scene.pass(MINUTE * 3);
     let [(_, _, first)] = &launches(&scene)[..] else { panic!("one runs, the others wait") };

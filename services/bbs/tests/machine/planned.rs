@@ -51,7 +51,7 @@ fn outdated(answer: Result<Done, Refusal>, why: &str) {
 }
 
 #[test]
-fn a_change_since_the_plan_is_told_with_its_position() {
+fn change_since_plan_is_refused_with_its_position() {
     let mut scene = Scene::with(1, &["c1"]);
     let desired = ask_now(&mut scene, words::lrp("web", 2)).unwrap();
     let other = ask_now(&mut scene, words::lrp("other", 1)).unwrap();
@@ -79,7 +79,7 @@ fn a_change_since_the_plan_is_told_with_its_position() {
 }
 
 #[test]
-fn what_is_new_was_not_there_since_the_plan_either() {
+fn task_created_since_plan_is_a_change() {
     let mut scene = Scene::with(1, &["c1"]);
     let plan = here(&scene);
     ask(&mut scene, plan, words::task("greet", None)).unwrap();
@@ -105,7 +105,7 @@ fn what_is_new_was_not_there_since_the_plan_either() {
 }
 
 #[test]
-fn what_is_on_its_way_to_the_log_counts() {
+fn entries_in_flight_count_as_changes() {
     let mut scene = Scene::with(1, &["c1"]);
     ask_now(&mut scene, words::lrp("web", 1)).unwrap();
     let plan = here(&scene);
@@ -134,7 +134,7 @@ fn what_is_on_its_way_to_the_log_counts() {
 }
 
 #[test]
-fn a_repeated_request_is_answered_by_what_it_did() {
+fn repeated_request_returns_first_version() {
     let mut scene = Scene::with(1, &["c1"]);
     let envelope = Envelope { request_id: Some(RequestId::new("r1").unwrap()), ..planned(here(&scene)) };
     let first = ask_with(&mut scene, "ci", envelope.clone(), words::lrp("web", 1)).unwrap();
@@ -144,7 +144,7 @@ fn a_repeated_request_is_answered_by_what_it_did() {
 }
 
 #[test]
-fn a_position_that_was_not_read_yet_is_for_later() {
+fn plan_beyond_read_position_is_unavailable() {
     let mut scene = Scene::with(1, &["c1"]);
     let next = Position(here(&scene).0 + 1);
     let refusal = ask(&mut scene, next, words::lrp("web", 1)).unwrap_err();
@@ -157,7 +157,7 @@ fn a_position_that_was_not_read_yet_is_for_later() {
 }
 
 #[test]
-fn a_domain_has_changed_when_somebody_refreshed_it() {
+fn domain_refresh_is_a_change() {
     let mut scene = Scene::with(1, &["c1"]);
     let plan = here(&scene);
     let refreshed = ask(&mut scene, plan, fresh(60)).unwrap();

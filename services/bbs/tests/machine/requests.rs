@@ -46,7 +46,7 @@ fn code(answer: Result<Done, Refusal>) -> Code {
 }
 
 #[test]
-fn the_same_id_for_something_else_is_refused_and_another_clients_id_is_another() {
+fn reused_request_id_is_refused_and_ids_are_per_client() {
     let mut scene = Scene::with(1, &["c1"]);
     let first = ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
     let decisions = scene.decisions().len();
@@ -65,7 +65,7 @@ fn the_same_id_for_something_else_is_refused_and_another_clients_id_is_another()
 }
 
 #[test]
-fn who_takes_over_knows_what_was_asked() {
+fn restarted_bbs_remembers_request_ids() {
     let mut scene = Scene::with(1, &["c1"]);
     ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
     let refreshed = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
@@ -76,7 +76,7 @@ fn who_takes_over_knows_what_was_asked() {
 }
 
 #[test]
-fn a_domain_remembers_its_requests() {
+fn domain_remembers_recent_request_ids() {
     let mut scene = Scene::with(1, &["c1"]);
     let first = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
     let later = ask(&mut scene, "ci", "r2", fresh(600)).unwrap();
@@ -93,7 +93,7 @@ fn a_domain_remembers_its_requests() {
 }
 
 #[test]
-fn a_command_that_expects_another_version_is_refused_with_both() {
+fn version_conflict_error_names_both_versions() {
     let mut scene = Scene::with(1, &["c1"]);
     let expecting = |version| Envelope { expect_version: Some(version), ..Envelope::default() };
     let first = ask_with(&mut scene, "ci", expecting(0), words::lrp("web", 1)).unwrap();
@@ -107,7 +107,7 @@ fn a_command_that_expects_another_version_is_refused_with_both() {
 }
 
 #[test]
-fn requests_of_one_domain_that_are_decided_together_have_a_version_each() {
+fn domain_requests_in_one_entry_have_separate_versions() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster", Fate::Held);
     let asked: Vec<u64> = (60..64).map(|seconds| scene.client(0, fresh(seconds))).collect();
@@ -122,7 +122,7 @@ fn requests_of_one_domain_that_are_decided_together_have_a_version_each() {
 }
 
 #[test]
-fn what_was_decided_together_and_not_stored_is_decided_again_in_its_order() {
+fn unstored_batch_is_decided_again_in_order() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 1));
     scene.fate.insert("muster.event.lrp", Fate::Held);
@@ -141,7 +141,7 @@ fn what_was_decided_together_and_not_stored_is_decided_again_in_its_order() {
 }
 
 #[test]
-fn every_report_of_a_message_is_answered_in_its_place() {
+fn report_results_keep_message_order() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 2));
     let epoch = scene.epoch(0, "web");
@@ -159,7 +159,7 @@ fn every_report_of_a_message_is_answered_in_its_place() {
 }
 
 #[test]
-fn what_waits_behind_an_entry_that_the_journal_refuses_is_decided() {
+fn commands_behind_refused_entry_are_decided() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster", Fate::Held);
     let ask = |scene: &mut Scene, client: &str, command| {
@@ -182,7 +182,7 @@ fn what_waits_behind_an_entry_that_the_journal_refuses_is_decided() {
 }
 
 #[test]
-fn command_is_refused_once_it_waited_for_its_patience() {
+fn command_is_refused_after_its_patience() {
     let mut scene = Scene::with(1, &["c1"]);
     let with = |patience_ms, id| Envelope {
         request_id: Some(RequestId::new(id).unwrap()),
@@ -226,7 +226,7 @@ fn exec(path: &str) -> ClientCommand {
 }
 
 #[test]
-fn a_rep_is_told_once_to_run_a_program_for_the_client_that_asked() {
+fn exec_is_ordered_once_per_request() {
     let mut scene = Scene::with(2, &["c1"]);
     ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
     assert_eq!(code(ask(&mut scene, "ci", "r2", exec("sh"))), Code::InvalidStateTransition, "nothing runs");

@@ -171,7 +171,7 @@ fn an_update_replaces_index_by_index_completes_and_is_pruned() {
 }
 
 #[test]
-fn who_takes_over_in_the_middle_goes_on_with_the_same_events_at_the_same_moments() {
+fn takeover_during_rollout_does_not_change_its_events() {
     let (_, undisturbed) = roll(None);
     // The leader dies while the first index is placed, monitored and stopped; while the next one waits and is
     // monitored; after the end.
@@ -185,7 +185,7 @@ fn who_takes_over_in_the_middle_goes_on_with_the_same_events_at_the_same_moments
 }
 
 #[test]
-fn who_only_reads_the_log_knows_the_rollout_as_who_leads_it() {
+fn standby_has_same_rollout_as_leader() {
     let mut scene = stable();
     ask(&mut scene, 0, update("v2", 128)).unwrap();
     scene.pass(SECOND);
@@ -199,7 +199,7 @@ fn who_only_reads_the_log_knows_the_rollout_as_who_leads_it() {
 }
 
 #[test]
-fn what_cannot_be_rolled_out_is_refused_and_nothing_is_done() {
+fn invalid_rollout_commands_are_refused_without_effect() {
     let mut scene = stable();
     let guid = || process_guid("web");
     let steer = |steer| ClientCommand::LrpSteer { process_guid: guid(), steer };
@@ -223,7 +223,7 @@ fn what_cannot_be_rolled_out_is_refused_and_nothing_is_done() {
 }
 
 #[test]
-fn a_client_pauses_resumes_rolls_back_and_removes() {
+fn client_can_pause_resume_roll_back_and_remove() {
     let mut scene = stable();
     let steer = |steer| ClientCommand::LrpSteer { process_guid: process_guid("web"), steer };
     ask(&mut scene, 0, update("v2", 128)).unwrap();

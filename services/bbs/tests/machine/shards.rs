@@ -36,7 +36,7 @@ fn subjects(scene: &Scene, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn change_waits_for_entries_in_flight_and_later_ones_are_on_the_new_subjects() {
+fn reshard_waits_for_entries_in_flight() {
     let mut scene = Scene::with(1, &["c1"]);
     let token = scene.client(0, words::lrp("web", 1));
     answer(&mut scene, token).unwrap();
@@ -68,7 +68,7 @@ fn change_waits_for_entries_in_flight_and_later_ones_are_on_the_new_subjects() {
 }
 
 #[test]
-fn entry_on_an_old_subject_behind_the_change_does_not_count() {
+fn entry_on_old_subject_after_reshard_is_ignored() {
     let mut scene = Scene::with(1, &["c1"]);
     let token = scene.client(0, words::lrp("web", 1));
     answer(&mut scene, token).unwrap();
@@ -82,7 +82,7 @@ fn entry_on_an_old_subject_behind_the_change_does_not_count() {
 }
 
 #[test]
-fn entry_of_a_deposed_bbs_on_an_old_subject_counts_nowhere() {
+fn late_entry_of_deposed_leader_on_old_subject_is_ignored() {
     let mut scene = Scene::with(2, &["c1"]);
     let token = scene.client(0, words::lrp("web", 1));
     answer(&mut scene, token).unwrap();
@@ -104,7 +104,7 @@ fn entry_of_a_deposed_bbs_on_an_old_subject_counts_nowhere() {
 }
 
 #[test]
-fn number_of_shards_that_is_not_valid_is_refused() {
+fn invalid_shard_count_is_refused() {
     let mut scene = Scene::with(1, &["c1"]);
     for shards in [0, 1_025] {
         let token = reshard(&mut scene, 0, shards);

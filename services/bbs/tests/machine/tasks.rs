@@ -40,7 +40,7 @@ fn complete(scene: &mut Scene) {
 /// A control character takes six bytes of JSON. A result that exceeds the size of a decision must not be
 /// refused forever.
 #[test]
-fn a_task_with_a_result_that_no_decision_holds_completes_as_failed() {
+fn task_with_oversized_result_completes_as_failed() {
     let limit = schemas::limits::TASK_RESULT_BYTES;
     for (result, right) in [("\u{1}".repeat(limit), false), ("x".repeat(limit), true)] {
         let mut scene = running(None);
@@ -68,7 +68,7 @@ fn repeated(scene: &mut Scene) -> u64 {
 }
 
 #[test]
-fn a_task_that_nobody_starts_fails_after_half_an_hour_and_is_deleted_two_minutes_later() {
+fn unstarted_task_expires_and_is_deleted() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::task("count", None));
     scene.pass(task::PENDING_EXPIRES - SECOND);
@@ -82,7 +82,7 @@ fn a_task_that_nobody_starts_fails_after_half_an_hour_and_is_deleted_two_minutes
 }
 
 #[test]
-fn who_owns_a_completed_task_is_called_until_it_answers() {
+fn completion_callback_is_repeated_until_final_response() {
     let mut scene = running(Some("http://owner"));
     complete(&mut scene);
     scene.pass(SECOND / 100);
@@ -113,7 +113,7 @@ fn who_owns_a_completed_task_is_called_until_it_answers() {
 }
 
 #[test]
-fn a_call_that_nobody_hears_of_again_is_made_again_until_the_task_is_deleted() {
+fn lost_callback_is_repeated_until_task_is_deleted() {
     let mut scene = running(Some("http://owner"));
     complete(&mut scene);
     scene.pass(SECOND / 100);
@@ -127,7 +127,7 @@ fn a_call_that_nobody_hears_of_again_is_made_again_until_the_task_is_deleted() {
 }
 
 #[test]
-fn a_call_that_the_journal_does_not_let_begin_is_made_later() {
+fn callback_refused_by_journal_is_retried() {
     let mut scene = running(Some("http://owner"));
     scene.refused = Some("resolving.v1");
     complete(&mut scene);
@@ -139,7 +139,7 @@ fn a_call_that_the_journal_does_not_let_begin_is_made_later() {
 }
 
 #[test]
-fn the_next_leader_calls_who_was_not_called() {
+fn next_leader_sends_missing_callback() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.client(0, words::task("count", Some("http://owner")));
     let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
@@ -154,7 +154,7 @@ fn the_next_leader_calls_who_was_not_called() {
 }
 
 #[test]
-fn a_cancellation_names_the_container_of_its_attempt() {
+fn cancel_order_names_container_of_cancelled_task() {
     let mut scene = running(None);
     let life = epoch(&scene);
     scene.client(0, ClientCommand::TaskCancel { task_guid: words::task_guid("count") });

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_entries_say_when_something_was_decided() {
+    async fn range_ignores_times_in_quarantined_messages() {
         let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
         let switched = |on| cluster::Event::PreemptionSwitched { on };
         let says =

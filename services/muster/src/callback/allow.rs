@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_a_host_a_network_or_everything_public() {
+    fn rule_is_a_host_a_network_or_all_public_addresses() {
         for good in [
             "hooks.example.com",
             "*.example.com",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_every_public_address_may_be_called_and_no_other() {
+    fn no_rules_allow_only_public_addresses() {
         let all = Allowed::default();
         let public: IpAddr = "1.1.1.1".parse().unwrap();
         assert_eq!(all.address(Scheme::Http, None, public), Ok(()));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn with_rules_only_what_they_name_may_be_called() {
+    fn rules_allow_only_the_targets_they_name() {
         let rules = allowed(&["https://*.example.com", "hooks.internal", "10.1.0.0/16"]);
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         assert!(rules.address(Scheme::Https, Some("a.EXAMPLE.com."), address("1.1.1.1")).is_ok());

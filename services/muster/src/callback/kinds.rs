@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_public_or_of_another_kind() {
+    fn addresses_are_classified_as_public_or_special() {
         for (kind_of, addresses) in [
             (
                 "loopback",

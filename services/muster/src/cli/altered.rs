@@ -87,7 +87,7 @@ mod tests {
     use crate::cli::describe::tests::{client, decision};
 
     #[test]
-    fn each_decision_says_what_it_changed() {
+    fn each_decision_lists_its_changes() {
         let desire = Event::Desired(desired::Event::Desired(Box::new(fixtures::lrp("web", "shop", 2))));
         let places = Places { indices: Indices::below(2), definition_id: fixtures::definition_id("web") };
         let created = Event::Actual(actual::Event::Created { places });

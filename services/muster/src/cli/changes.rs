@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_a_line_for_each_object() {
+    fn text_has_one_line_per_changed_object() {
         let look = Look { now: Timestamp(0), full_ids: false, colour: false };
         assert_eq!(
             text(&between(), look),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_every_field_with_both_values() {
+    fn json_has_every_changed_field_with_both_values() {
         let json = json!(between());
         assert_eq!(json["changes"][0]["noun"], "lrp");
         assert_eq!(json["changes"][0]["change"], "changed");
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_can_be_asked_about() {
+    fn filter_matches_only_the_named_object() {
         assert!(Noun::Lrp.is_of("web", "lrp:web") && Noun::Instance.is_of("web/0@v2", "lrp:web"));
         assert!(!Noun::Instance.is_of("web2/0", "lrp:web") && !Noun::Task.is_of("web", "lrp:web"));
         assert!(Noun::Cell.is_of("c1", "cell:c1") && !Noun::Domain.is_of("c1", "cell:c1"));

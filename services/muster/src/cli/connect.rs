@@ -240,7 +240,7 @@ mod tests {
     use crate::cli::args::Strength;
 
     #[test]
-    fn the_place_that_is_named_most_strongly_counts() {
+    fn location_with_highest_precedence_is_selected() {
         use Strength::{Environment, File, Flag};
         // Precedence of NATS, the socket and the data folder, and the location that is selected.
         let cases = [
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_said_with_advice() {
+    fn unreachable_cluster_error_gives_advice() {
         let failure = no_cluster(Path::new("/run/muster.sock"));
         assert_eq!(failure.exit, Exit::Unreachable);
         assert!(failure.text(false).contains("muster dev"), "{}", failure.text(false));
     }
 
     #[test]
-    fn any_user_has_a_name() {
+    fn user_name_is_converted_to_a_client_name() {
         assert_eq!(user_name(Some("ada.l@home".into())).as_str(), "ada_l_home");
         assert_eq!(user_name(None).as_str(), "cli");
     }

@@ -582,7 +582,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_happened_is_told_in_sentences() {
+    fn events_are_described_in_sentences() {
         let net = NetInfo {
             address: "10.0.0.1".into(),
             ports: [PortMapping { container_port: 8080, host_port: 60001 }].into_iter().collect(),
@@ -645,7 +645,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_rollout_is_told_in_sentences() {
+    fn rollout_events_are_described_in_sentences() {
         let id = |name: &str| DefinitionId::new(name).unwrap();
         let started = |kind, target: &str, reason: &str| rollout::Event::Started {
             kind,

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_differ_are_named_with_both_values() {
+    fn differing_fields_are_listed_with_both_values() {
         let cluster =
             json!({"instances": 3, "action": {"run": {"path": "a", "args": ["x", "y"]}}, "routes": {"r": 1}});
         let file =
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn of_sealed_values_the_keys_are_shown() {
+    fn sealed_values_are_shown_by_their_keys() {
         let sealed = |key: &str, data: &str| json!({"value": {"sealed": {"key": key, "data": data}}});
         let text = |cluster: &Value, file: &Value| {
             let differences = differences(cluster, file);
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_of_value_is_one_difference() {
+    fn value_of_another_type_is_one_difference() {
         let found = differences(&json!({"action": {"run": 1}}), &json!({"action": [1, 2]}));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].field, "action");
     }
 
     #[test]
-    fn the_same_under_another_name_is_no_difference() {
+    fn same_definition_with_another_id_is_not_a_difference() {
         let web = fixtures::lrp("web", "shop", 3);
         let named =
             |name: &str| DesiredLrp { definition_id: DefinitionId::new(name).unwrap(), ..web.clone() };

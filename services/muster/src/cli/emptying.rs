@@ -94,7 +94,7 @@ mod tests {
     use crate::cli::rows::tests::a_cell;
 
     #[test]
-    fn what_is_left_is_told_with_what_it_waits_for() {
+    fn remaining_work_names_counts_and_reason() {
         let asked = CellRow { evacuation_wanted: true, instances: 1, ..a_cell() };
         assert_eq!(left(&asked), "cell c1 still holds 1 instance and 0 tasks (its rep was not reached yet)");
         let evacuating = CellRow { state: CellState::Evacuating, instances: 0, ..asked };

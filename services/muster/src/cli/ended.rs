@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn how_something_ended_is_told_in_words() {
+    fn end_state_and_reason_match_the_kind_of_end() {
         let told = |row: &EndedInstanceRow| (state(row), note(row).unwrap_or_default());
         let cases = [
             (row(How::Crashed, None, Some(3)), "CRASHED", "Exited with status 3"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_ended_says_where_its_log_is() {
+    fn ended_instance_shows_the_command_for_its_log() {
         let look = Look { now: Timestamp::from_millis(100_000), full_ids: false, colour: false };
         let text = instance(&row(How::Crashed, None, Some(3)), look);
         for line in [

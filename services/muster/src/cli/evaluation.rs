@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_unblock_is_told_in_words_and_without_classes() {
+    fn unblocking_changes_are_described_without_classes() {
         let class = schemas::resources::CellClass;
         let tried = |eligible: &[u64], ineligible: &[u64], others, escaped: &[&str]| {
             unblocked_by(&Eligibility {
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluations_are_a_table() {
+    fn evaluations_are_shown_as_a_table() {
         let row = |one: Evaluation| EvaluationRow {
             subject: EvaluationSubject::Process(ProcessGuid::new("web").unwrap()),
             domain: Domain::new("shop").unwrap(),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_a_tree_of_what_goes_on_with_what() {
+    fn chain_is_shown_as_a_tree_of_continuations() {
         let makers = makers(&story());
         let links = story().into_iter().map(|evaluation| Link {
             state: EvaluationState::of(&evaluation, LOOK.now, true),

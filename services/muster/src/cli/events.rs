@@ -415,7 +415,7 @@ mod tests {
     const LOOK: Look = Look { now: Timestamp(0), full_ids: false, colour: false };
 
     #[test]
-    fn a_history_says_when_where_what_who_and_why() {
+    fn history_shows_time_position_event_actor_and_reason() {
         let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition: None };
         let all = decided(story());
         let thing = Thing { noun: Noun::Instance, id: "web/1@web".into() };
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_can_be_of_one_definition() {
+    fn history_can_be_limited_to_one_definition() {
         let again = decision(4, client(), vec![created(Indices::from(1), "v2")]);
         let all = decided([story(), vec![recorded(8, vec![again])]].concat());
         let history = |name: Option<&str>| {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_its_own_history() {
+    fn container_history_shows_only_its_events() {
         let told = |decided| Told { decided, changed: vec![] };
         let all: Vec<Told> = decided(story()).into_iter().map(told).collect();
         let guid = by(7, "c1").instance_guid.to_string();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_a_line_for_each_event() {
+    fn entry_is_formatted_with_one_line_per_event() {
         assert_eq!(
             lines(&story()[0], LOOK),
             "     4  1970-01-01T00:00:01.000Z  client shop/ada     web/0-1: created, to be placed"

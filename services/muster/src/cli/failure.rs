@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_exit_status() {
+    fn refusals_map_to_exit_statuses() {
         let exits = [
             (Code::ResourceNotFound, 3),
             (Code::ResourceExists, 4),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_why_and_what_to_do() {
+    fn failure_text_has_action_reason_and_advice() {
         let failure =
             Failure::not_found("process web").doing("scale process web").advise("did you mean wob?");
         assert_eq!(
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_field_is_named() {
+    fn every_invalid_field_is_listed() {
         let bad = |field: &str| BadField { field: field.into(), problem: "is bad".into() };
         let one = Failure::from(Refusal::invalid(vec![bad("a")]));
         assert_eq!(one.text(false), "error: a: is bad (InvalidRequest)");

@@ -225,7 +225,7 @@ mod tests {
     const TOML: &str = "process_guid = \"web\"\ndomain = \"d\"\naction.run.path = \"true\"\n";
 
     #[test]
-    fn toml_and_json_say_the_same() {
+    fn toml_and_json_give_the_same_items() {
         let read = |name, text| {
             let (_folder, path) = file(name, text);
             items(&path, None).unwrap()
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_process_the_fields_that_are_named_are_known() {
+    fn process_in_file_lists_the_fields_that_are_set() {
         let fields = |name, text: &str| {
             let (_folder, path) = file(name, text);
             process(&path, &ProcessGuid::new("web").unwrap(), None).map(|found| found.fields)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_may_come_from_the_command_line() {
+    fn domain_option_applies_to_items_without_domain() {
         let (_folder, path) = file("a.toml", "process_guid = \"web\"\naction.run.path = \"true\"\n");
         let domain = Domain::new("shop").unwrap();
         let [Item::Lrp(lrp)] = &items(&path, Some(&domain)).unwrap()[..] else { panic!("one process") };
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_are_read() {
+    fn example_files_are_valid() {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
         let hello = items(&examples.join("hello.toml"), None).unwrap();
         assert_eq!(hello.len(), 3, "{hello:?}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_files_say_what_is_wrong() {
+    fn invalid_file_error_names_the_problem() {
         let failure = |name, text: &str| {
             let (_folder, path) = file(name, text);
             items(&path, None).unwrap_err().text(false)

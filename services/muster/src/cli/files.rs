@@ -1,4 +1,4 @@
-//! `muster instance files`: what is in the work directory of an instance.
+//! `muster instance files`: lists and prints files in the work directory of an instance.
 
 use client::Client;
 use schemas::query::{FileEntry, FileKind, Files, FoundFile};
@@ -11,7 +11,7 @@ use super::output::{self, Look, Output};
 use super::table::{Cell, Table};
 use super::words::age;
 
-/// Lists a folder, or writes a file as it is to the standard output.
+/// Lists a folder, or copies a file unchanged to the standard output.
 pub(super) async fn show(
     client: &Client,
     global: &Global,
@@ -24,7 +24,7 @@ pub(super) async fn show(
         return Err(no_container(id));
     };
     find::whose(global, format!("instance {id}"), row.domain)?;
-    // The container that was found is read to the end, and no other that took its place meanwhile.
+    // Read by container guid, so that all pieces come from this container even if it is replaced.
     let guid = row.instance_guid.map_or_else(|| id.to_owned(), |guid| guid.to_string());
     let read = async |from: u64| {
         let found = client.files(&guid, path, from).await;
@@ -49,7 +49,7 @@ fn count(entries: &[FileEntry]) -> Option<u64> {
     u64::try_from(entries.len()).ok().filter(|count| *count > 0)
 }
 
-/// Writes a file to the standard output. What is written to it meanwhile is not followed.
+/// Copies a file to the standard output. Does not follow a file that grows while it is copied.
 async fn copy(
     first: FoundFile,
     output: Output,
@@ -93,7 +93,7 @@ fn table(entries: &[FileEntry], look: Look) -> Table {
     table
 }
 
-/// Permissions as they are usually written: `rwxr-x---`.
+/// Formats permission bits, such as `rwxr-x---`.
 fn permissions(mode: u32) -> String {
     let letters = ['r', 'w', 'x'].into_iter().cycle();
     (0..9).rev().zip(letters).map(|(bit, letter)| if mode >> bit & 1 == 1 { letter } else { '-' }).collect()

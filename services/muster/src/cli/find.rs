@@ -1,4 +1,4 @@
-//! Finding what the user means: by name, or by a part of an id that only one thing has.
+//! Lookup of resources by name, or by an unambiguous fragment of an id.
 
 use std::fmt;
 
@@ -17,28 +17,27 @@ use super::names::Names;
 use super::near::did_you_mean;
 use super::words::Invalid;
 
-/// The shortest part of an id that is looked for.
+/// Minimum length of an id fragment.
 const FRAGMENT: usize = 4;
-/// How an instance can be named.
+/// Accepted forms of an instance name, for help texts and errors.
 pub(crate) const INSTANCE: &str = "PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid";
 
-/// An instance that was found.
+/// An instance that a lookup found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// What it is called: with its definition where the user named that, or where another is known at the same index.
+    /// Display name. Includes the definition if the user named it, or if another definition is known at the
+    /// same index.
     pub(crate) name: String,
-    /// Its row, and that of its evacuating twin if it has one.
+    /// The row of the instance, and that of the evacuating instance at the same index if there is one.
     pub(crate) rows: Vec<InstanceRow>,
 }
 
-/// The instances of an index, or of one definition there.
+/// Selector for the instances at an index, optionally of one definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Which {
-    /// The process.
     pub(crate) process: ProcessGuid,
-    /// The index.
     pub(crate) index: u32,
-    /// The definition, if one was named.
+    /// `None` selects the instances of all definitions at the index.
     pub(crate) definition: Option<DefinitionId>,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Display for Which {
     }
 }
 
-/// A process.
+/// Returns a process. If it does not exist, the error suggests a similar name.
 pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<One<LrpRow>, Failure> {
     match client.lrp(guid).await {
         Ok(one) => Ok(one),
@@ -62,7 +61,7 @@ pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<One<LrpRo
     }
 }
 
-/// A task.
+/// Returns a task. If it does not exist, the error suggests a similar name.
 pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow>, Failure> {
     match client.task(guid).await {
         Ok(one) => Ok(one),
@@ -78,7 +77,7 @@ pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow
     }
 }
 
-/// A parameterised task.
+/// Returns a parameterised task. If it does not exist, the error suggests a similar name.
 pub(crate) async fn parameterised(
     client: &Client,
     guid: &ParameterisedGuid,
@@ -95,7 +94,7 @@ pub(crate) async fn parameterised(
     }
 }
 
-/// A periodic task.
+/// Returns a periodic task. If it does not exist, the error suggests a similar name.
 pub(crate) async fn periodic(client: &Client, guid: &PeriodicGuid) -> Result<One<PeriodicRow>, Failure> {
     match client.periodic(guid).await {
         Ok(one) => Ok(one),
@@ -108,7 +107,7 @@ pub(crate) async fn periodic(client: &Client, guid: &PeriodicGuid) -> Result<One
     }
 }
 
-/// A cell.
+/// Returns a cell. If it does not exist, the error suggests a similar id.
 pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<One<CellRow>, Failure> {
     match client.cell(id).await {
         Ok(one) => Ok(one),
@@ -121,8 +120,8 @@ pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<One<CellRow>, F
     }
 }
 
-/// An instance, with its evacuating twin if it has one: see [`INSTANCE`]. If no definition is named and there are
-/// several at the index, it is that of the active one.
+/// Returns an instance and its evacuating instance, if there is one. See [`INSTANCE`] for the accepted forms.
+/// If the index has instances of several definitions and `id` names none, the active definition is used.
 pub(crate) async fn instance(client: &Client, id: &str) -> Result<Found, Failure> {
     if let Some(which) = split(id)? {
         let name = which.to_string();
@@ -148,7 +147,7 @@ pub(crate) async fn instance(client: &Client, id: &str) -> Result<Found, Failure
     Ok(Found { name: names.name(&key_of(&found)), rows: vec![found] })
 }
 
-/// An evaluation: its id, or a part of it.
+/// Returns an evaluation by its id, or by a fragment of it.
 pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRow, Failure> {
     let missing = |failure: Failure| {
         failure.advise(
@@ -166,7 +165,7 @@ pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRo
     }
 }
 
-/// `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION` in its parts, if it is that.
+/// Parses `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION`. Returns `None` if `id` has no slash.
 pub(crate) fn split(id: &str) -> Result<Option<Which>, Failure> {
     let Some((process, place)) = id.split_once('/') else { return Ok(None) };
     let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
@@ -179,7 +178,7 @@ pub(crate) fn split(id: &str) -> Result<Option<Which>, Failure> {
     Ok(Some(Which { process, index, definition }))
 }
 
-/// Refuses what can't be a part of an id, or is too short to mean anything.
+/// Rejects text that cannot be a fragment of an id, or that is too short.
 pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<(), Failure> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     if hex && text.len() >= FRAGMENT {
@@ -188,7 +187,7 @@ pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<()
     Err(Failure::usage(format!("{text:?} names no {what}: use {instead}")))
 }
 
-/// The one thing whose id begins or ends so.
+/// Returns the only row with an id that starts or ends with `part`. Fails if there is none, or more than one.
 pub(crate) fn pick<T>(
     what: &str,
     part: &str,
@@ -211,7 +210,7 @@ pub(crate) fn pick<T>(
     }
 }
 
-/// Whether an id begins or ends with a part.
+/// Returns `true` if `id` starts or ends with `part`, ignoring the case of `part`.
 pub(crate) fn matches(id: &str, part: &str) -> bool {
     let part = part.to_ascii_lowercase();
     id.starts_with(&part) || id.ends_with(&part)
@@ -225,7 +224,8 @@ fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>, lis
     }
 }
 
-/// The domain of a thing that is to be changed. If the user named another, there is no such thing in that.
+/// Returns the domain of an existing resource. Fails with not-found if the user selected another domain with
+/// `--domain`.
 pub(crate) fn whose(global: &Global, what: impl fmt::Display, own: Domain) -> Result<Domain, Failure> {
     match &global.domain {
         Some(named) if *named != own => Err(Failure::not_found(format!("{what} in domain {named}"))
@@ -234,7 +234,7 @@ pub(crate) fn whose(global: &Global, what: impl fmt::Display, own: Domain) -> Re
     }
 }
 
-/// That a thing which is to be made exists in another domain, if that is why it was forbidden.
+/// Replaces a `Forbidden` failure by a conflict if the resource to create already exists in another domain.
 pub(crate) fn elsewhere(
     failure: Failure,
     what: impl fmt::Display,
@@ -250,7 +250,7 @@ pub(crate) fn elsewhere(
     }
 }
 
-/// Only what the user asked to see: of the domain that was named, or of all.
+/// Returns a filter for the selected domain, or for all domains.
 pub(crate) fn only(domain: Option<&Domain>) -> Only {
     domain.map_or_else(Only::default, |domain| Only::domain(domain.clone()))
 }

@@ -1,4 +1,4 @@
-//! `muster domain`, `cell` and `cluster`.
+//! `muster domain`, `muster cell` and `muster cluster`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::words::count;
 use super::{find, rows};
 use crate::{founding, launch};
 
-/// What a refresh did.
+/// Output of `muster domain refresh`.
 #[derive(Serialize)]
 struct Refreshed {
     domain: Domain,
@@ -25,28 +25,28 @@ struct Refreshed {
     position: Position,
 }
 
-/// What switching preemption did.
+/// Output of `muster cluster preemption`.
 #[derive(Serialize)]
 struct Switched {
     preemption: bool,
     position: Position,
 }
 
-/// Result of a change of the number of shards.
+/// Output of `muster cluster shards`.
 #[derive(Serialize)]
 struct Resharded {
     shards: u16,
     position: Position,
 }
 
-/// Result of a change of quotas.
+/// Output of `muster domain limit`.
 #[derive(Serialize)]
 struct Limited {
     domain: Domain,
     position: Position,
 }
 
-/// What an order about a cell did.
+/// Output of the commands that change a cell.
 #[derive(Serialize)]
 struct Ordered {
     cell_id: CellId,
@@ -141,7 +141,7 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
     }
 }
 
-/// Asks something of a cell, as an operator.
+/// Sends an operator command to a cell. Fails early if the cell does not exist.
 async fn order(client: &Client, id: &CellId, command: Command) -> Result<Ordered, Failure> {
     let verb = match command {
         Command::Evacuate => "evacuate",

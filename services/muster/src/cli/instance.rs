@@ -16,19 +16,19 @@ use super::status::{complaints, starting};
 use super::words::{age, one_line};
 use super::{ended, exec, files, find, rows};
 
-/// Why there may be no log.
+/// Advice for a missing log: the retention of the logs of removed containers.
 const LOG_IS_KEPT: &str = "a cell keeps the log of a container that was removed for a day, of the last 256 of them and 256 MiB: give its whole guid";
 
-/// An instance, with what its cell knows of it.
+/// Output of `muster instance show`: the row of an instance, and the results of its monitor.
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
     row: InstanceRow,
-    /// What its monitor found out; none: it has none, was not probed yet, or its cell doesn't answer.
+    /// `None` if the instance has no monitor, was not probed yet, or its cell does not answer.
     health: Option<MonitorHealth>,
 }
 
-/// What a stop did.
+/// Output of `muster instance stop`.
 #[derive(Serialize)]
 struct Stopped {
     process_guid: ProcessGuid,
@@ -94,7 +94,8 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     }
 }
 
-/// Shows a container that ended, if it is remembered; an index has none of its own.
+/// Shows an ended container, found by its guid. Returns `missing` if `id` has the form `PROCESS/INDEX`, or if
+/// the container is not recorded.
 async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure) -> Result<(), Failure> {
     if find::split(id)?.is_some() {
         return Err(missing);
@@ -106,7 +107,8 @@ async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure
     Output::new(global).next(&row, ended::instance)
 }
 
-/// The process whose logs are asked for, all of them; none: those of one instance are.
+/// Returns the process if the logs of all its instances are requested. `None` if `id` names a single
+/// instance.
 async fn process_of(client: &Client, id: &str, all: bool, previous: bool) -> Result<Option<LrpRow>, Failure> {
     let guid = ProcessGuid::new(id).map_err(|bad| Failure::usage(bad.to_string()));
     if all {
@@ -123,15 +125,15 @@ async fn process_of(client: &Client, id: &str, all: bool, previous: bool) -> Res
     }
 }
 
-/// Whose log is asked for. `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION` stays, so that a follower goes on with the next
-/// container.
+/// Selects the log to read. `PROCESS/INDEX` and `PROCESS/INDEX@DEFINITION` are passed on unresolved, so that
+/// a follower continues with the next container.
 async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -> Result<Whose, Failure> {
     let rows = match find::instance(client, id).await {
-        // Its record is gone; whether its log is, its cell knows.
+        // The record of the container is gone, but its cell may still have the log.
         Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
             return Ok(Whose::Instance(id.to_owned()));
         }
-        // A part of a guid may be that of a container that ended.
+        // A guid fragment may match a container that ended.
         Err(failure) if failure.exit == Exit::NotFound && find::split(id)?.is_none() => {
             let row = ended::find_instance(client, id).await?.ok_or(failure)?;
             find::whose(global, format!("instance {id}"), row.domain)?;
@@ -160,15 +162,16 @@ async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -
     Ok(Whose::Instance(id.to_owned()))
 }
 
-/// What the monitor of an instance found out, if there is one and its cell answers.
+/// Returns the monitor results of an instance. `None` if it has no monitor, its cell does not answer, or the
+/// query is about a past position.
 async fn health_of(client: &Client, row: &InstanceRow) -> Option<MonitorHealth> {
     let guid = row.instance_guid.filter(|_| client.asks_as_of().is_none())?;
-    // What is shown of an instance doesn't depend on whether its cell answers.
+    // Best effort: an instance is shown even if its cell does not answer.
     let all = client.instance_health(&guid.to_string()).await.ok()?;
     all.into_iter().find(|one| one.instance_guid == guid)?.health
 }
 
-/// What the monitor found out, for people.
+/// Formats monitor results as text.
 fn monitor_text(health: Option<&MonitorHealth>, look: Look) -> String {
     let Some((health, last)) = health.and_then(|health| Some((health, health.last.last()?))) else {
         return String::new();
@@ -203,7 +206,7 @@ async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Res
         return Err(no_container(id));
     };
     let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
-    // The one that was found is stopped, and no other that took its place meanwhile.
+    // The definition is sent along so that a successor with another definition is not stopped.
     let stopped = client.retire_lrp(process_guid.clone(), index, Some(definition_id.clone())).await;
     let done = stopped.map_err(|error| Failure::from(error).doing(format!("stop instance {name}")))?;
     let (position, version) = (done.position, done.version);
@@ -212,7 +215,7 @@ async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Res
         .next(&stopped, |_, _| format!("instance {name} is being stopped; it starts again if it is desired"))
 }
 
-/// Shows one log as it is, or for programs line by line.
+/// Prints one log: unchanged for people, line by line for programs.
 pub(crate) async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Result<(), Failure> {
     let mut lines = Lines::default();
     if !follow {

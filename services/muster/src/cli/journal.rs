@@ -1,4 +1,4 @@
-//! `muster journal`: what an operator does to the journal itself.
+//! `muster journal`: operator commands that change the journal itself.
 
 use ::journal::examine::ExamineError;
 use ::journal::{STREAM, migrate};
@@ -20,16 +20,16 @@ use crate::error::{ServiceError, chain};
 use crate::launch;
 use crate::wire::setting_aside;
 
-/// What setting aside did.
+/// Output of `muster journal set-aside`.
 #[derive(Serialize)]
 struct SetAside {
-    /// What does not count.
+    /// Position of the quarantined entry.
     set_aside: Position,
-    /// Where that is recorded.
+    /// Position of the entry that records the quarantine.
     position: Position,
 }
 
-/// What migrating did.
+/// Output of `muster journal migrate`.
 #[derive(Serialize)]
 struct Migrated {
     stream: &'static str,
@@ -55,7 +55,7 @@ pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failur
     }
 }
 
-/// Turns off compression of the stream, as an admin of the NATS server.
+/// Turns off compression of the stream. Requires the credentials of a NATS admin.
 async fn migrate_stream(global: &Global) -> Result<bool, Failure> {
     let Some(nats) = launch::nats(global) else {
         return Err(Failure::usage("no NATS server is named: only a stream of one has anything to migrate"));
@@ -98,15 +98,15 @@ async fn set_aside(position: Position, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Why no BBS did it.
+/// Reason that no BBS recorded the quarantine.
 enum Unanswered {
-    /// There is none.
+    /// No BBS is reachable.
     Nobody(Failure),
-    /// It won't.
+    /// A BBS refused the request, or the request failed for another reason.
     Refused(Failure),
 }
 
-/// Has it recorded by a BBS, which may have stopped.
+/// Requests the quarantine from a BBS. The error distinguishes an unreachable BBS from a refusal.
 async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> {
     let client = connect(global).await.map_err(|failure| {
         if failure.exit == Exit::Unreachable {
@@ -124,7 +124,7 @@ async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> 
     })
 }
 
-/// Records it in the journal itself.
+/// Writes the quarantine directly to the journal.
 async fn written(
     global: &Global,
     place: JournalPlace,

@@ -1,12 +1,12 @@
-//! What is typed, and the moves through a list that keys mean. Pure.
+//! Keyboard input and list navigation for the interactive views. Pure: does not access the terminal.
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// A key, as far as it means something.
+/// A key that the views react to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
-    /// A sign with Ctrl, but for what interrupts.
+    /// A character with Ctrl, other than Ctrl-C and Ctrl-D.
     Control(char),
     Up,
     Down,
@@ -19,13 +19,13 @@ pub(crate) enum Key {
     Next,
     Previous,
     Erase,
-    /// Ctrl-C: enough, wherever one is.
+    /// Ctrl-C or Ctrl-D: leaves the program from any view.
     Interrupt,
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
 }
 
-/// The key of an event of the terminal; none: it means nothing.
+/// Returns the key of a terminal event. `None` if the event is ignored.
 pub(crate) fn key(event: &Event) -> Option<Key> {
     let KeyEvent { code, modifiers, .. } = match event {
         Event::Resize(..) => return Some(Key::Resized),
@@ -55,7 +55,7 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
     }
 }
 
-/// A move through a list.
+/// A movement in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     Up,
@@ -66,7 +66,7 @@ pub(crate) enum Move {
     Last,
 }
 
-/// The move that a key means; none: it means something else.
+/// Returns the movement that a key stands for. `None` for all other keys.
 pub(crate) const fn moves(key: Key) -> Option<Move> {
     match key {
         Key::Up | Key::Char('k') => Some(Move::Up),
@@ -88,7 +88,8 @@ pub(crate) const fn moves(key: Key) -> Option<Move> {
 }
 
 impl Move {
-    /// Where it leads from a row; beyond the end is the end.
+    /// Returns the row that the movement leads to from row `at`. The result may be greater than `end`;
+    /// callers clamp it.
     pub(crate) const fn from(self, at: usize, page: usize, end: usize) -> usize {
         match self {
             Self::Up => at.saturating_sub(1),

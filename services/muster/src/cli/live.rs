@@ -1,4 +1,5 @@
-//! The live view of a local cluster: what runs, and what happens. Pure: rows, events and the time in, lines out.
+//! Live view of a local cluster: instances, tasks and recent events. Pure: takes rows, events and the time,
+//! and returns lines.
 
 use std::collections::VecDeque;
 
@@ -12,40 +13,38 @@ use super::rows;
 use super::status::Complaint;
 use super::words::{one_line, time_of_day};
 
-/// The last events that are kept to be shown.
+/// Maximum number of retained events.
 const KEPT: usize = 64;
-/// The fewest lines of events that stay on a small terminal.
+/// Minimum number of event lines on a small terminal.
 const FEWEST_EVENTS: usize = 4;
-/// The fewest lines of the tables that stay on a small terminal.
+/// Minimum number of table lines on a small terminal.
 const FEWEST_ROWS: usize = 3;
 
-/// What is shown.
+/// State of the live view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// What keeps the whole cluster from working: shown before everything else, and never cut.
+    /// Problems that keep the whole cluster from working. They are shown first and never cut.
     pub(crate) problems: Vec<String>,
-    /// Lines above everything, which stay.
+    /// Lines above the title, which do not scroll.
     pub(crate) heading: Vec<String>,
-    /// A line above the tables.
+    /// Line above the tables.
     pub(crate) title: String,
-    /// The instances.
     pub(crate) instances: Vec<InstanceRow>,
-    /// What failing monitors of those that start say.
+    /// Failures reported by the monitors of starting instances.
     pub(crate) complaints: Vec<Complaint>,
-    /// The tasks.
     pub(crate) tasks: Vec<TaskRow>,
-    /// What happened last, the newest last.
+    /// Recent events, the newest last.
     pub(crate) events: VecDeque<String>,
-    /// Whether somebody can type keys.
+    /// `true` if the terminal accepts key input.
     pub(crate) has_keys: bool,
-    /// How many lines of the tables are above what is shown.
+    /// Number of table lines scrolled past.
     scrolled: usize,
-    /// How many lines of the tables are shown, and the last of them that can be the first.
+    /// Number of visible table lines; `last` is the greatest valid value of `scrolled`.
     page: usize,
     last: usize,
 }
 
-/// The worst first: what crashed, what has no cell, and the rest; each by its name.
+/// Sorts by severity: failures, then work without a cell, then the rest. Each group is sorted by name.
 pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) {
     let bad = |row: &InstanceRow| match row.state {
         InstanceState::Crashed => 0,
@@ -64,7 +63,7 @@ pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) 
     tasks.sort_by(|a, b| bad(a).cmp(&bad(b)).then_with(|| a.task_guid.cmp(&b.task_guid)));
 }
 
-/// What happened, a line for each event. What only the cluster itself cares about is left out.
+/// Returns one line for each event of an entry. Internal events of the cluster are left out.
 pub(crate) fn event_lines(entry: &RecordedEntry, look: Look) -> Vec<String> {
     match &entry.entry {
         ReadEntry::Known(known) => known
@@ -80,38 +79,38 @@ pub(crate) fn event_lines(entry: &RecordedEntry, look: Look) -> Vec<String> {
 }
 
 impl View {
-    /// Shows nothing yet but its heading.
+    /// Creates a view that shows only its heading.
     pub(crate) fn new(heading: Vec<String>, has_keys: bool) -> Self {
         Self { heading, has_keys, ..Self::default() }
     }
 
-    /// Takes note of what happened.
+    /// Adds the events of a log entry.
     pub(crate) fn happened(&mut self, entry: &RecordedEntry, look: Look) {
         event_lines(entry, look).into_iter().for_each(|line| self.log(line));
     }
 
-    /// Takes note of something else that is to be known.
+    /// Adds a line to the events.
     pub(crate) fn log(&mut self, line: String) {
         self.events.push_back(line);
         let extra = self.events.len().saturating_sub(KEPT);
         self.events.drain(..extra);
     }
 
-    /// Moves through the tables.
+    /// Scrolls the tables.
     pub(crate) fn scroll(&mut self, moves: Move) {
         let page = self.page.saturating_sub(1).max(1);
         self.scrolled = moves.from(self.scrolled, page, self.last).min(self.last);
     }
 
-    /// The lines of the view on a terminal of this size: the heading stays, the tables scroll below their first line,
-    /// and the last lines are events.
+    /// Returns the lines of the view for a terminal of this size. The heading is fixed, the tables scroll
+    /// below their first line, and the last lines are events.
     pub(crate) fn lines(&mut self, look: Look, width: usize, height: usize) -> Vec<String> {
         let mut lines: Vec<String> = self.problems.iter().flat_map(|text| wrapped(text, width)).collect();
         lines.extend(self.heading.iter().cloned());
         lines.extend([self.title.clone(), String::new()]);
         let tables = self.tables(look);
         let events = self.events.len().min(FEWEST_EVENTS);
-        // Below the tables are a line about the keys and an empty one.
+        // Two lines below the tables are reserved: the key hint and an empty line.
         let room = height.saturating_sub(lines.len() + events + 2).max(FEWEST_ROWS);
         let (head, rest) = tables.split_first().map_or(("", &[][..]), |(head, rest)| (head.as_str(), rest));
         self.page = room - 1;
@@ -142,7 +141,7 @@ impl View {
         lines
     }
 
-    /// What can be done, and where one is.
+    /// Returns the line with the available keys and the scroll position. `None` if there is nothing to show.
     fn hint(&self, lines: usize) -> Option<String> {
         let scrolls = self.last > 0;
         let from = self.scrolled + 1;
@@ -158,7 +157,7 @@ impl View {
     }
 }
 
-/// A text as lines that are no longer than the terminal is wide, broken between words where that is possible.
+/// Wraps text to the terminal width, between words where possible.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let (mut lines, mut line, mut length) = (vec![], String::new(), 0);
     for word in text.split(' ') {
@@ -181,7 +180,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A line that is no longer than the terminal is wide, colours not counted.
+/// Cuts a line to the terminal width. Colour codes do not count.
 fn clip(line: &str, width: usize) -> String {
     let (mut clipped, mut shown, mut in_colour, mut coloured) = (String::new(), 0, false, false);
     for c in line.chars() {
@@ -262,7 +261,7 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "12:00:00  event 8");
     }
 
-    /// The instances that are to be seen.
+    /// Returns the names of the visible instances.
     fn seen(view: &mut View) -> Vec<String> {
         let lines = view.lines(LOOK, 120, 13).into_iter();
         let names = lines.filter_map(|line| line.split(' ').next().map(str::to_owned));
@@ -282,7 +281,7 @@ mod tests {
         assert_eq!(seen(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
         view.scroll(Move::Down);
         assert_eq!(seen(&mut view)[0], "web/16");
-        // When there is less to be seen it is seen.
+        // After the list became shorter, its first line is visible again.
         view.instances.truncate(2);
         assert_eq!(seen(&mut view), ["web/0", "web/1"]);
         view.scroll(Move::PageUp);

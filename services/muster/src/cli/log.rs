@@ -1,4 +1,4 @@
-//! `muster export` and `muster import`: the log as a file, and back.
+//! `muster export` and `muster import`: copy the log to a file and back.
 
 use std::path::Path;
 
@@ -66,14 +66,14 @@ async fn write(
     };
     sink.finish()?;
     if file == Path::new("-") {
-        // The standard output is taken.
+        // The standard output carries the export itself.
         note(&told_to(output, &manifest, &told)?);
         return Ok(());
     }
     output.one(&manifest, |manifest, _| exported(manifest) + &told)
 }
 
-/// What is said of an export beside it: to people in words, to programs as the manifest.
+/// Returns the summary of an export for the standard error: text for people, the manifest for programs.
 fn told_to(output: Output, manifest: &Manifest, told: &str) -> Result<String, Failure> {
     if output.is_for_people() {
         return Ok(exported(manifest) + told);
@@ -124,7 +124,7 @@ pub(super) async fn import(
     })
 }
 
-/// Opens the journal that is to be written, or makes it.
+/// Opens the journal to import into. Creates it if it does not exist.
 async fn open(
     global: &Global,
     place: JournalPlace,

@@ -1,7 +1,8 @@
-//! `muster instance logs PROCESS`: the logs of all instances of a process at once.
+//! `muster instance logs PROCESS`: the logs of all instances of a process.
 //!
-//! What is there is told in the order of its times. With `--follow` lines are then told as they come, instances that come are
-//! followed, too, and one that moves is followed to its next container.
+//! Existing lines are printed in the order of their timestamps. With `--follow`, new lines are then printed
+//! as they arrive. New instances are followed as well, and an instance that moves is followed to its next
+//! container.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,25 +24,25 @@ use super::find;
 use super::names::Names;
 use super::output::{Look, Output};
 
-/// How often it is looked for instances that came.
+/// Interval between checks for new instances.
 const LOOK: Duration = Duration::from_secs(2);
-/// Logs that are begun at once.
+/// Maximum number of logs that are opened concurrently.
 const BEGUN_AT_ONCE: usize = 16;
-/// The colours of names, one after the other.
+/// ANSI colour codes of the instance names, used in turn.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
 
-/// A line of a log.
+/// JSON output for a line of a log.
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     pub(super) of: &'a str,
     pub(super) text: &'a str,
 }
 
-/// A line, and the instance that wrote it.
+/// Name of the instance, and a line that it logged.
 type Told = Result<(String, String), Failure>;
 type Log = Pin<Box<dyn Stream<Item = Told>>>;
 
-/// Shows them.
+/// Prints the logs until they end or the user interrupts.
 pub(super) async fn show(
     client: &Client,
     global: &Global,
@@ -69,7 +70,7 @@ pub(super) async fn show(
     }
 }
 
-/// What the instances of a process are called.
+/// Returns the display names of the instances of a process.
 async fn names_of(client: &Client, guid: &ProcessGuid) -> Result<Vec<String>, Failure> {
     let instances = client.instances(&Only::process(guid.clone())).await?.rows;
     let called = Names::of_rows(&instances);
@@ -78,14 +79,15 @@ async fn names_of(client: &Client, guid: &ProcessGuid) -> Result<Vec<String>, Fa
     Ok(names)
 }
 
-/// The log of an instance, as far as it was read, with the line that was begun.
+/// Reader of an instance log, with the incomplete line at its end.
 type Read = Arc<Mutex<(LogReader, Lines)>>;
 
 fn log_of(client: &Client, name: &str) -> Read {
     Arc::new(Mutex::new((client.logs(Whose::Instance(name.to_owned()), false), Lines::default())))
 }
 
-/// Tells what is there, the oldest line first; returns how far each log was read.
+/// Prints the existing lines, the oldest first. Returns the readers, so that a follower continues where they
+/// stopped.
 async fn in_order(
     client: &Client,
     names: Vec<String>,
@@ -115,12 +117,12 @@ async fn in_order(
     Ok(all)
 }
 
-/// A line with its time in front, by which it is put in order, and the number of its log.
+/// Returns the sort key of a line (its timestamp), the index of its log, the instance name and the line.
 fn timed((name, text): (String, String), at: usize) -> (String, usize, String, String) {
     (text.split(' ').next().unwrap_or_default().to_owned(), at, name, text)
 }
 
-/// Tells lines as they come, until the process is gone and every instance of it wrote its last.
+/// Prints lines as they arrive, until the process is removed and the logs of all its instances have ended.
 async fn followed(
     client: &Client,
     guid: &ProcessGuid,
@@ -140,7 +142,7 @@ async fn followed(
                 shown.line(&name, &text)?;
             }
             _ = look.tick() => {
-                // If it can't be asked at present, what is followed goes on, or says itself why not.
+                // A failed query is retried at the next tick. The followed logs report their own errors.
                 let Ok(names) = names_of(client, guid).await else { continue };
                 if names.is_empty() && logs.is_empty() && is_gone(client, guid).await? {
                     return Ok(());
@@ -166,11 +168,11 @@ async fn is_gone(client: &Client, guid: &ProcessGuid) -> Result<bool, Failure> {
     }
 }
 
-/// Where lines are shown: for people with the name of their instance, each in a colour of its own.
+/// Printer of log lines. For people, each line starts with the instance name in the colour of that instance.
 struct Shown {
     output: Output,
     follow: bool,
-    /// The number of each instance in the order in which they came.
+    /// Number of each instance, in order of appearance. Selects its colour.
     known: BTreeMap<String, usize>,
     width: usize,
 }
@@ -210,8 +212,8 @@ impl Shown {
     }
 }
 
-/// The lines of one log from where it was read to. An instance that never had a container, or whose log is gone, has no lines. A
-/// line that nothing ended is told if the log `ends` here.
+/// Returns the remaining lines of one log. The stream is empty if the instance never had a container or its
+/// log is gone. An unterminated last line is included only if the log `ends` here.
 fn lines_of(read: Read, name: String, ends: bool) -> impl Stream<Item = Told> {
     let pieces = futures::stream::unfold((read, false), move |(read, done)| async move {
         if done {
@@ -237,14 +239,14 @@ fn lines_of(read: Read, name: String, ends: bool) -> impl Stream<Item = Told> {
     })
 }
 
-/// Text that comes in pieces, line by line.
+/// Splitter that turns chunks of text into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     begun: String,
 }
 
 impl Lines {
-    /// The lines that this piece ends.
+    /// Returns the lines that this chunk completes.
     pub(super) fn push(&mut self, piece: &str) -> Vec<String> {
         self.begun.push_str(piece);
         let Some(end) = self.begun.rfind('\n') else { return vec![] };
@@ -253,7 +255,7 @@ impl Lines {
         whole.lines().map(str::to_owned).collect()
     }
 
-    /// The last line, if nothing ended it.
+    /// Returns the unterminated last line, if there is one.
     pub(super) fn rest(&mut self) -> Vec<String> {
         let rest = std::mem::take(&mut self.begun);
         if rest.is_empty() { vec![] } else { vec![rest] }

@@ -1,4 +1,4 @@
-//! `muster lrp`.
+//! `muster lrp`: commands for desired LRPs (processes).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,12 +29,12 @@ use super::several::Several;
 use super::words::{Invalid, count, number};
 use super::{diff, file, find, plan, rollback, rollout, rows};
 
-/// What a command did to a process.
+/// Output of a command that changes a process.
 #[derive(Serialize)]
 pub(super) struct Changed<'a> {
     pub(super) process_guid: &'a ProcessGuid,
     pub(super) did: &'a str,
-    /// The definition that a rollout brings.
+    /// Target definition of the rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) definition_id: Option<&'a DefinitionId>,
     pub(super) carried_out: bool,
@@ -42,27 +42,27 @@ pub(super) struct Changed<'a> {
     pub(super) version: u64,
 }
 
-/// What a command did where everything was so already.
+/// Value of `did` if the process already was in the requested state.
 const UNCHANGED: &str = "unchanged";
 
-/// What all of these commands know.
+/// Context that all commands for processes share.
 pub(super) struct Session<'a> {
     pub(super) client: Client,
     global: &'a Global,
     pub(super) output: Output,
 }
 
-/// What a command did to a process that it was to make what a file says.
+/// Outcome of applying a file to a process.
 struct Made {
     guid: ProcessGuid,
     done: Done,
     did: &'static str,
-    /// The definition that every instance is to run then.
+    /// Target definition of the rollout to wait for. `None` if the command started no rollout.
     target: Option<DefinitionId>,
 }
 
 pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
-    // A file is read before anybody is asked: what is wrong with it is known without a cluster.
+    // Files are parsed before the client connects, so that an invalid file is reported without a cluster.
     match verb {
         LrpVerb::Desire { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
@@ -122,16 +122,16 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// What becomes of the processes of a file.
+/// Treatment of the processes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How<'a> {
-    /// They are desired; those that are desired already are refused.
+    /// Create processes. A process that is already desired is refused.
     Desire,
-    /// They are desired, or changed.
+    /// Create or update processes.
     Apply {
-        /// Only if they have not changed since this position.
+        /// Position of the plan. The command fails if one of the processes changed after it.
         planned: Option<Position>,
-        /// Processes whose definition the file itself calls like the process.
+        /// Processes for which the file sets a definition id that equals the process guid.
         named: &'a BTreeSet<String>,
     },
 }
@@ -185,7 +185,7 @@ impl<'a> Session<'a> {
         }
         let all = several.is_well();
         for (domain, ttl) in domains {
-            // What could not be desired would be taken for what nobody desires.
+            // In a fresh domain, a process that could not be desired would count as deliberately absent.
             let became = if all {
                 self.client.in_domain(domain.clone()).refresh_domain(ttl).await.map_err(Failure::from)
             } else {
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
             several.note(became.map_err(|failure| failure.doing(format!("refresh domain {domain}"))))?;
         }
         for made in all_made {
-            // One that is stuck keeps nobody from hearing of the others.
+            // A process that does not settle must not hide the results of the others.
             several.note(self.made(made, detach).await)?;
         }
         several.end()
@@ -224,13 +224,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// That the process exists in another domain, if that is what was wrong.
+    /// Replaces the failure by a conflict if the process exists in another domain.
     async fn elsewhere(&self, failure: Failure, guid: &ProcessGuid, domain: &Domain) -> Failure {
         let known = self.client.lrp(guid).await.ok().map(|one| one.row.domain);
         find::elsewhere(failure, format!("process {guid}"), known, domain)
     }
 
-    /// What a command did to a process, as the log tells.
+    /// Returns the outcome of a command, based on the events that it recorded.
     async fn what_was_made(&self, guid: ProcessGuid, done: Done) -> Result<Made, Failure> {
         let events = self.decided(&guid, &done).await?;
         let is_new = |event: &Event| matches!(event, Event::Desired(desired::Event::Desired(_)));
@@ -240,7 +240,7 @@ impl<'a> Session<'a> {
         let did = if events.is_empty() { UNCHANGED } else { "updated" };
         let target = match target(&events) {
             Some(target) => Some(target),
-            // A rollout to what the file says may be under way already.
+            // A rollout to the definition of the file may already be in progress.
             None => find::lrp(&self.client, &guid).await?.row.definition_id,
         };
         Ok(Made { guid, done, did, target })
@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
         self.carried_out(&guid, done, did, asked, detach).await
     }
 
-    /// Waits for a rollout to an earlier definition.
+    /// Waits for a rollout to an earlier definition, and prints the result.
     pub(super) async fn rolled_back(
         &self,
         guid: &ProcessGuid,
@@ -264,12 +264,12 @@ impl<'a> Session<'a> {
         self.made(Made { did, ..made }, detach).await
     }
 
-    /// What a command decided about a process.
+    /// Returns the events that a command recorded for a process.
     async fn decided(&self, guid: &ProcessGuid, done: &Done) -> Result<Vec<Event>, Failure> {
         events_of(&self.client, &format!("lrp:{guid}"), done).await
     }
 
-    /// The definition to which a command began a rollout, if it did.
+    /// Returns the target definition of the rollout that a command started. `None` if it started no rollout.
     pub(super) async fn rollout_begun(
         &self,
         guid: &ProcessGuid,
@@ -278,7 +278,7 @@ impl<'a> Session<'a> {
         Ok(target(&self.decided(guid, done).await?))
     }
 
-    /// A process, and a client that may change it.
+    /// Returns a process, and a client that acts in the domain of the process.
     pub(super) async fn known(&self, guid: &ProcessGuid, doing: &str) -> Result<(LrpRow, Client), Failure> {
         let known = find::lrp(&self.client, guid).await;
         let row = known.map_err(|failure| failure.doing(format!("{doing} process {guid}")))?.row;
@@ -294,7 +294,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
         let doing = |failure: Failure| failure.doing(format!("change process {guid}"));
-        // Only what is there is changed.
+        // An update never creates a process: this fails if it does not exist.
         let (row, client) = self.known(&guid, "change").await?;
         if row.domain != domain {
             let why = format!("process {guid} is in domain {}, not in {domain} as the file says", row.domain);
@@ -326,7 +326,7 @@ impl<'a> Session<'a> {
         self.replace_all(guid, &client, Purpose::Restart, detach).await
     }
 
-    /// Has every instance replaced by one that runs the same.
+    /// Replaces every instance by one with the same definition.
     pub(super) async fn replace_all(
         &self,
         guid: &ProcessGuid,
@@ -344,7 +344,7 @@ impl<'a> Session<'a> {
 
     async fn list(&self) -> Result<(), Failure> {
         let only = find::only(self.global.domain.as_ref());
-        // A table has no room for definitions; a program gets all there is.
+        // A table has no room for definitions. Machine-readable output includes them.
         let listed = if self.output.is_for_people() {
             self.client.lrps(&only).await?
         } else {
@@ -384,7 +384,7 @@ impl<'a> Session<'a> {
         self.carried_out(guid, done, "removed", Asked::Instances, detach).await
     }
 
-    /// Waits until what was asked is so, unless the user doesn't want to, and shows it.
+    /// Waits until the change has been carried out, unless `detach` is set, and prints the result.
     pub(super) async fn carried_out(
         &self,
         guid: &ProcessGuid,
@@ -424,24 +424,24 @@ impl<'a> Session<'a> {
         let Done { position, version } = done;
         let changed = Changed { process_guid: guid, did, definition_id, carried_out, position, version };
         self.tell(&changed, &text)?;
-        // The user stopped waiting, also for what comes next.
+        // Ctrl-C ends the whole command, including the work that would follow.
         if watched == Watched::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
     }
 
-    /// Returns `true` unless the definition that instances are to run has no monitor: then they are RUNNING as soon as they
-    /// start, also if they crash a moment later.
+    /// Returns `false` if the target definition has no monitor. Its instances are RUNNING as soon as they
+    /// start, even if they crash a moment later.
     async fn is_monitored(&self, guid: &ProcessGuid) -> bool {
         let lrp = self.client.lrp(guid).await.ok().and_then(|one| one.row.to_desired());
         lrp.is_none_or(|lrp| lrp.definition.monitor.is_some())
     }
 
-    /// Shows what was done.
+    /// Prints the result.
     pub(super) fn tell(&self, changed: &Changed<'_>, text: &str) -> Result<(), Failure> {
         self.output.next(changed, |_, _| text.to_owned())
     }
 }
 
-/// The definition to which events begin a rollout, if they do.
+/// Returns the target definition of the last rollout that started in `events`.
 fn target(events: &[Event]) -> Option<DefinitionId> {
     events.iter().rev().find_map(|event| match event {
         Event::Rollout(rollout_events::Event::Started { target, .. }) => Some(target.clone()),
@@ -459,7 +459,8 @@ fn target(events: &[Event]) -> Option<DefinitionId> {
     })
 }
 
-/// What the command line says, and else what a file does; what neither names stays as it is.
+/// Merges an update: the command line takes precedence over the file. Fields that neither sets stay
+/// unchanged.
 fn with(found: &OfProcess, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
     let lrp = &found.lrp;
     let named = |fields: &[&str]| fields.iter().any(|field| found.fields.contains(*field));
@@ -484,7 +485,7 @@ fn not_desired(failure: Failure, guid: &ProcessGuid) -> Failure {
         .advise_on(Exit::Conflict, format!("or end it first: muster lrp remove {guid}"))
 }
 
-/// `GUID=N ...`, or `GUID N`.
+/// Parses `GUID=N ...` or `GUID N`.
 fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
     let one = |guid: &str, instances: &str| {
         let guid = ProcessGuid::new(guid).map_err(|bad| Failure::usage(bad.to_string()))?;
@@ -505,7 +506,8 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
     }
 }
 
-/// Routing data from a file: for each router anything, which is kept as JSON text.
+/// Reads routing data from a file: an object with one entry per router. The value of an entry may be any JSON
+/// and is stored as text.
 fn read_routes(path: &Path) -> Result<Routes, Failure> {
     match file::value(path)? {
         Value::Object(routers) => {

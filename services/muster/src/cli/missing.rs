@@ -1,5 +1,5 @@
-//! What keeps work from its place, in one sentence, and where it would fit if what were freed. Worked out here from what the
-//! cluster says: nothing is sent to it but questions.
+//! Explains why work waits for a cell: the nearest cell, and the resources that would have to be freed there.
+//! Computed by the client from query results; no commands are sent.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,27 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::words::{count, mebibytes};
 
-/// Work that has to go for other work to fit is named up to so many.
+/// Maximum number of occupants named in a sentence.
 const NAMED: usize = 3;
 
-/// What keeps work that waits for a cell from one.
+/// Reason that waiting work has no cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Missing {
-    /// The cell that is nearest to taking it; none: there is none that it may run on.
+    /// The cell that comes closest to accepting the work. `None` if the work may not run on any cell.
     nearest: Option<Nearest>,
-    /// What runs there and takes what it needs, as little of it as will do; nothing: that would not help.
+    /// A small set of work on that cell which uses the missing resources. Empty if stopping work would not
+    /// help.
     taken_by: Vec<Taker>,
 }
 
-/// Something that runs on a cell.
+/// Work that uses resources of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Taker {
-    /// What it is called.
     name: String,
-    /// What it takes.
     takes: Resources,
 }
 
-/// What keeps an instance from its place; none: it doesn't wait for one.
+/// Explains why an instance waits for a cell. `None` if it does not wait.
 pub(crate) async fn of_instance(client: &Client, row: &InstanceRow) -> Result<Option<Missing>, Failure> {
     if row.state != InstanceState::Unclaimed {
         return Ok(None);
@@ -55,7 +54,7 @@ pub(crate) async fn of_instance(client: &Client, row: &InstanceRow) -> Result<Op
     of_item(client, &item, Some(&siblings)).await.map(Some)
 }
 
-/// What keeps a task from its place; none: it doesn't wait for one.
+/// Explains why a task waits for a cell. `None` if it does not wait.
 pub(crate) async fn of_task(client: &Client, row: &TaskRow) -> Result<Option<Missing>, Failure> {
     let Some(item) = known_task(row) else { return Ok(None) };
     of_item(client, &item, None).await.map(Some)
@@ -81,7 +80,7 @@ async fn of_item(
     Ok(Missing { nearest, taken_by })
 }
 
-/// What runs on a cell and is nothing of the same process.
+/// Returns the work on a cell, except for instances of the same process.
 async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Taker>, Failure> {
     let own = match &item.rank.key {
         WorkKey::Lrp { key, .. } => Some(&key.process_guid),
@@ -104,8 +103,8 @@ async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Taker
     Ok(others.filter_map(instance).chain(tasks.iter().filter_map(task)).collect())
 }
 
-/// As little as will do to free so much: the smallest that does by itself, else the largest until there is enough. Nothing,
-/// if all of them together take less.
+/// Selects a small set of work that frees the resources `short`. This is the smallest work that suffices
+/// alone, otherwise the largest ones until there is enough. Empty if all of them together use less.
 fn enough(mut short: Resources, mut takers: Vec<Taker>) -> Vec<Taker> {
     let size = |taker: &Taker| (taker.takes.memory_mb, taker.takes.disk_mb, taker.takes.ports);
     takers.sort_by(|a, b| (size(a), &a.name).cmp(&(size(b), &b.name)));
@@ -127,7 +126,7 @@ fn enough(mut short: Resources, mut takers: Vec<Taker>) -> Vec<Taker> {
 }
 
 impl Missing {
-    /// As people read it.
+    /// Formats the explanation as a sentence.
     pub(crate) fn sentence(&self) -> String {
         let Some(Nearest { cell_id: cell, keeps }) = &self.nearest else {
             return "there is no cell that it may run on".to_owned();
@@ -164,7 +163,7 @@ impl Missing {
         }
     }
 
-    /// Who takes what is missing.
+    /// Formats the list of work that uses the missing resources.
     fn takers(&self, missing: Resources) -> String {
         let named = |taker: &Taker| format!("{} takes {}", taker.name, much(of_those(taker.takes, missing)));
         let mut named: Vec<String> = self.taken_by.iter().take(NAMED).map(named).collect();
@@ -174,7 +173,7 @@ impl Missing {
     }
 }
 
-/// So much of resources: `64M of memory, 1 port`.
+/// Formats resources, such as `64M of memory, 1 port`.
 fn much(of: Resources) -> String {
     let of = [
         (of.memory_mb > 0).then(|| format!("{} of memory", mebibytes(of.memory_mb))),
@@ -185,7 +184,7 @@ fn much(of: Resources) -> String {
     of.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// What there is of those resources of which something is missing.
+/// Returns `there` with the resources that are not missing set to zero.
 fn of_those(there: Resources, missing: Resources) -> Resources {
     Resources {
         memory_mb: if missing.memory_mb > 0 { there.memory_mb } else { 0 },

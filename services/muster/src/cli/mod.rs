@@ -1,8 +1,8 @@
-//! The command line: asks a running cluster, and shows what it says.
+//! Command line client: sends queries and commands to a cluster, and prints the replies.
 //!
-//! Everything here is a client of the bus, so it works alike against a local cluster and against NATS. What is shown is
-//! made by pure functions ([`rows`], [`describe`], [`live`]); answers leave by [`output`] alone, and every way to fail has
-//! its exit status in [`failure`].
+//! Commands reach the cluster through the bus, so they work the same with a local cluster and with NATS. Pure
+//! functions ([`rows`], [`describe`], [`live`]) render the output. All replies are written by [`output`], and
+//! [`failure`] assigns an exit status to every failure.
 
 mod altered;
 mod args;
@@ -84,7 +84,8 @@ pub(crate) use scope::check;
 #[cfg(test)]
 pub(crate) use scope::{DomainUse, domain_use};
 
-/// Carries out a command, and gives the program's exit status. `Whole` is the whole command line, for completions.
+/// Runs a command and returns the exit status of the program. `Whole` is the complete command line, for shell
+/// completions.
 pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
     let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
     let done = carry_out::<Whole>(command, global);
@@ -106,10 +107,11 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
     if let Command::Completion { shell } = command {
         return complete::<Whole>(shell);
     }
-    // What the client has to say belongs to its answer: only what the user should know of is shown.
+    // The client returns errors as part of its results, so only warnings of Muster itself are logged by
+    // default.
     telemetry::start(global.log.as_deref(), "muster=warn,bus=off", global.log_format.into())
         .map_err(|error| Failure::usage(error.to_string()))?;
-    // Tables are written while they are folded.
+    // Projections are folded and written concurrently.
     let of_tables = matches!(command, Command::Projection(_));
     let mut builder = if of_tables { Builder::new_multi_thread() } else { Builder::new_current_thread() };
     let runtime = builder
@@ -121,7 +123,7 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
         let past = moment::Shown::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
         let done = ask(command, &global).await;
-        // Who failed was shown nothing, but for a status that isn't well.
+        // A failed command has printed nothing. The exception is an unhealthy status, which fails silently.
         let is_shown = done.as_ref().err().is_none_or(Failure::is_silent);
         if is_shown && Output::new(&global).is_for_people() {
             past.tell();

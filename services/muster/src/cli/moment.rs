@@ -1,4 +1,4 @@
-//! `--as-of`: the moment of the past that a command shows.
+//! `--as-of`: the past moment that a command shows.
 
 use clap::Args;
 use client::Client;
@@ -16,25 +16,26 @@ use super::failure::Failure;
 use super::output::note;
 use super::words::Invalid;
 
-/// As of which moment something is shown.
+/// Option for a past moment.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct At {
-    /// Show what held then: at a position of the log, a time (UTC, or local as "2026-10-02 14:00"), or a time ago as -10m
+    /// Show the state at a past moment: a position of the log, a time (UTC, or local as "2026-10-02 14:00"),
+    /// or a time ago as -10m
     #[arg(long, value_name = "MOMENT", value_parser = parse, allow_hyphen_values = true)]
     pub(crate) as_of: Option<AsOf>,
 }
 
-/// The moment that is shown, for all that a command asks.
+/// A past moment that all queries of a command are pinned to.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// Asks as of that moment alone.
+    /// Client whose queries return the state at that moment.
     pub(crate) client: Client,
-    /// When that was, as far as ages are told.
+    /// Time of the moment, used to compute ages.
     pub(crate) at: Timestamp,
 }
 
 impl Shown {
-    /// Asks for what is known as of a moment.
+    /// Connects, and pins all queries to a past moment.
     pub(crate) async fn as_of(as_of: AsOf, global: &Global) -> Result<Self, Failure> {
         let client = connect(global).await?.at_moment(as_of);
         let at = match as_of {
@@ -45,7 +46,7 @@ impl Shown {
         Ok(Self { client, at })
     }
 
-    /// The position at which what was shown stands, once something was.
+    /// Returns the position of the log that was shown. `None` before the first reply if the moment is a time.
     pub(crate) fn position(&self) -> Option<Position> {
         match self.client.asks_as_of() {
             Some(AsOf::Position(position)) => Some(position),
@@ -53,7 +54,7 @@ impl Shown {
         }
     }
 
-    /// Tells people at which position that stands.
+    /// Prints the position that was shown to the standard error.
     pub(crate) fn tell(&self) {
         if let Some(position) = self.position() {
             note(&format!("as of position {position}, {}", self.at));
@@ -61,7 +62,7 @@ impl Shown {
     }
 }
 
-/// When the entry at a position was decided; now, if nothing was decided there.
+/// Returns the time of the last decision at a position. Returns the current time if there is none.
 async fn decided_at(client: &Client, position: Position) -> Result<Timestamp, Failure> {
     let after = Position(position.0.saturating_sub(1));
     let read = ReadEvents { after, limit: Some(1), ..ReadEvents::default() };
@@ -74,10 +75,10 @@ async fn decided_at(client: &Client, position: Position) -> Result<Timestamp, Fa
     Ok(at.unwrap_or_else(clock::now))
 }
 
-/// Where to look for a moment in a log that is read here.
+/// Resolves a moment for a log that this process reads itself.
 ///
 /// # Errors
-/// It is still to come.
+/// The moment is in the future.
 pub(crate) fn settled(as_of: AsOf) -> Result<Moment, Failure> {
     as_of.moment(clock::now()).map_err(|refusal| {
         let problem = refusal.fields.into_iter().next().map(|field| field.problem);
@@ -85,7 +86,7 @@ pub(crate) fn settled(as_of: AsOf) -> Result<Moment, Failure> {
     })
 }
 
-/// Reads a moment, also one in local time: a day and a time of day, a day, or a time of today.
+/// Parses a moment. Local times may be a day with a time of day, a day, or a time of today.
 pub(crate) fn parse(text: &str) -> Result<AsOf, Invalid> {
     let read = text.parse().ok().or_else(|| local(text.trim(), &TimeZone::system(), clock::now()));
     read.ok_or_else(|| {
@@ -108,7 +109,7 @@ fn local(text: &str, zone: &TimeZone, now: Timestamp) -> Option<AsOf> {
     u64::try_from(at.as_nanosecond()).ok().map(|at| AsOf::Time(Timestamp(at)))
 }
 
-/// As of which moment a command shows something; none: now.
+/// Returns the past moment that a command shows. `None` if it shows the present.
 pub(crate) const fn of(command: &Command) -> Option<AsOf> {
     match command {
         Command::Lrp(verb) => of_lrp(verb),
@@ -122,9 +123,9 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Status { at }
         | Command::Evaluation(EvaluationVerb::List { at, .. } | EvaluationVerb::Show { at, .. })
         | Command::Why { at, .. } => at.as_of,
-        // It has two of them.
+        // Takes two moments.
         Command::Diff { .. }
-        // It looks into tables of its own.
+        // Resolves the moment in the tables of the database.
         | Command::Sql { .. }
         | Command::Task(
             TaskVerb::Run { .. }
@@ -174,7 +175,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Install(_)
         | Command::Schema(_)
         | Command::Reconcile(_)
-        // They read the log themselves.
+        // These commands read the log themselves.
         | Command::WhatIf(_)
         | Command::Decide(_)
         | Command::Replay(_)
@@ -234,7 +235,7 @@ mod tests {
             ("2026-10-01 14:00", "2026-10-01T12:00:00.000Z"),
             ("2026-10-01T14:00:30", "2026-10-01T12:00:30.000Z"),
             ("2026-10-01", "2026-09-30T22:00:00.000Z"),
-            // It is four o'clock in the afternoon there.
+            // The current time is 16:00 in this zone.
             ("15:59", "2026-10-02T13:59:00.000Z"),
             ("00:00:01", "2026-10-01T22:00:01.000Z"),
         ] {

@@ -1,5 +1,5 @@
-//! What instances are called where some are shown: `web/0`, and `web/0@v2` where there is another definition's at the
-//! same index.
+//! Display names of instances: `web/0`, or `web/0@v2` if another definition has an instance at the same
+//! index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use schemas::ActualLrpKey;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::InstanceRow;
 
-/// The indices at which several definitions are shown.
+/// Indices with instances of several definitions.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     shared: BTreeSet<(ProcessGuid, u32)>,
 }
 
 impl Names {
-    /// The names among these instances.
+    /// Collects the indices that several definitions share.
     pub(crate) fn among(keys: impl IntoIterator<Item = ActualLrpKey>) -> Self {
         let mut first: BTreeMap<(ProcessGuid, u32), DefinitionId> = BTreeMap::new();
         let mut shared = BTreeSet::new();
@@ -34,18 +34,18 @@ impl Names {
         Self { shared }
     }
 
-    /// The names among these rows.
+    /// Collects the indices that several definitions share among rows.
     pub(crate) fn of_rows(rows: &[InstanceRow]) -> Self {
         Self::among(rows.iter().map(key_of))
     }
 
-    /// What an instance is called.
+    /// Returns the display name of an instance.
     pub(crate) fn name(&self, key: &ActualLrpKey) -> String {
         let at = (key.process_guid.clone(), key.place.index);
         if self.shared.contains(&at) { key.in_full() } else { key.to_string() }
     }
 
-    /// What the instance of a row is called.
+    /// Returns the display name of the instance in a row.
     pub(crate) fn of(&self, row: &InstanceRow) -> String {
         self.name(&key_of(row))
     }

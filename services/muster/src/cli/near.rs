@@ -1,10 +1,10 @@
-//! Names that were probably meant.
+//! Suggestions for mistyped names.
 
-/// How many are named.
+/// Maximum number of suggestions.
 const NAMED: usize = 3;
 
-/// The known names that `name` is probably a slip of, the likeliest first: one is the beginning of the other, or few
-/// letters differ.
+/// Returns the known names that `name` is probably a typo of, the most similar first. A name matches if one
+/// is the beginning of the other, or if few letters differ.
 pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let distance = |other: &str| {
@@ -19,7 +19,7 @@ pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<
     all.into_iter().take(NAMED).map(|(_, name)| name).collect()
 }
 
-/// A question for the names that were probably meant, if there are any.
+/// Returns a question that suggests similar names, if there are any.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let names = near(name, known);
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(" or ")))

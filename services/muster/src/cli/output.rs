@@ -1,4 +1,4 @@
-//! Where answers and notes go. Answers go to the standard output, everything else to the standard error.
+//! Output of the command line. Results go to the standard output, everything else to the standard error.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -13,32 +13,30 @@ use super::failure::{Exit, Failure};
 use super::table::Table;
 use super::words::{visible, visible_json};
 
-/// How rows become text: all that rendering depends on.
+/// Options for rendering rows as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// The time, for ages.
+    /// Reference time for ages.
     pub(crate) now: Timestamp,
-    /// Whether ids are shown in full.
+    /// `true` to print ids in full.
     pub(crate) full_ids: bool,
-    /// Whether there are colours.
     pub(crate) colour: bool,
 }
 
-/// Where answers go.
+/// Writer of results to the standard output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// How they are written.
     pub(crate) format: Format,
     colour: bool,
     full_ids: bool,
-    /// Whether text of programs and clients is made safe for a terminal.
+    /// `true` if control characters in text from programs and clients are escaped, for a terminal.
     safe: bool,
-    /// When what is shown was so; none: it is so now.
+    /// Time of the shown state. `None` if it is the present.
     at: Option<Timestamp>,
 }
 
 impl Output {
-    /// As the user asked.
+    /// Creates an output with the user's options.
     pub(crate) fn new(global: &Global) -> Self {
         let tty = io::stdout().is_terminal();
         let colour = colour(global.color, tty, |name| std::env::var(name).ok());
@@ -46,7 +44,7 @@ impl Output {
         Self { format: global.output, colour, full_ids: global.full_ids, safe: tty && !global.raw, at }
     }
 
-    /// Whether people read it.
+    /// Returns `true` if the output format is meant for people.
     pub(crate) fn is_for_people(self) -> bool {
         match self.format {
             Format::Table => true,
@@ -54,17 +52,18 @@ impl Output {
         }
     }
 
-    /// How rows look at this moment.
+    /// Returns the options for rendering rows now.
     pub(crate) fn look(self) -> Look {
         Look { now: self.at.unwrap_or_else(clock::now), full_ids: self.full_ids, colour: self.colour }
     }
 
-    /// Returns text of a program as it may be written: on a terminal only what a terminal doesn't act on.
+    /// Returns the text of a program, with control characters escaped if the output is a terminal.
     pub(crate) fn of_program(self, text: &str) -> Cow<'_, str> {
         if self.safe { visible(text).into() } else { text.into() }
     }
 
-    /// Writes bytes of a program to the standard output.
+    /// Writes bytes of a program to the standard output. Control characters are escaped if the output is a
+    /// terminal.
     pub(crate) fn bytes_of_program(self, bytes: &[u8]) -> Result<(), Failure> {
         if !self.safe {
             return bytes_as_they_are(bytes);
@@ -80,7 +79,7 @@ impl Output {
         if self.safe { visible_json(&json) } else { json }
     }
 
-    /// Shows rows.
+    /// Writes rows as a table or as JSON.
     pub(crate) fn rows<T: Serialize>(
         self,
         rows: &[T],
@@ -93,7 +92,7 @@ impl Output {
         }
     }
 
-    /// Shows one thing.
+    /// Writes a single result.
     pub(crate) fn one<T: Serialize>(
         self,
         thing: &T,
@@ -105,7 +104,7 @@ impl Output {
         }
     }
 
-    /// Shows one thing that has no other form than JSON.
+    /// Writes a single result that is always formatted as JSON.
     pub(crate) fn json<T: Serialize>(self, thing: &T) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv | Format::Json => line(&self.json_text(pretty(thing)?)),
@@ -113,8 +112,8 @@ impl Output {
         }
     }
 
-    /// Shows one of the things that a command is about. As JSON all of them are one value, which [`finish`] writes: the thing
-    /// itself, or a list if there are several.
+    /// Adds one of the results of a command. With `--output json`, [`finish`] writes all of them as one
+    /// value: the result itself, or a list if there are several.
     pub(crate) fn next<T: Serialize>(
         self,
         thing: &T,
@@ -130,12 +129,12 @@ impl Output {
         }
     }
 
-    /// Starts an answer that is a list in JSON, however many things [`Output::next`] adds.
+    /// Makes the JSON output a list, regardless of how many results [`Output::next`] adds.
     pub(crate) fn list(self) {
         ANSWER.lock().is_list = self.format == Format::Json;
     }
 
-    /// Shows one thing of a stream that goes on until the user ends it: JSON is one value per line.
+    /// Writes an item of a stream that continues until the user ends it. JSON items are written one per line.
     pub(crate) fn stream<T: Serialize>(
         self,
         thing: &T,
@@ -148,7 +147,7 @@ impl Output {
     }
 }
 
-/// The one JSON value that a command answers with, while it is put together.
+/// JSON results of the running command, until [`finish`] writes them.
 static ANSWER: Answer = Answer(Mutex::new(Values { values: vec![], is_list: false }));
 
 struct Answer(Mutex<Values>);
@@ -174,7 +173,8 @@ impl Values {
     }
 }
 
-/// Writes the JSON value that a command has put together, if there is one. A command that fails has one, too, of what it did.
+/// Writes the collected JSON results as one value, if there are any. A command that fails also writes the
+/// results up to its failure.
 pub(crate) fn finish() -> Result<(), Failure> {
     let text = std::mem::replace(&mut *ANSWER.lock(), Values { values: vec![], is_list: false }).text();
     line(&text)
@@ -192,7 +192,7 @@ fn no_json(error: serde_json::Error) -> Failure {
     Failure::new(Exit::Failed, "Output", format!("the answer can't be written as JSON: {error}"))
 }
 
-/// Writes a line to the standard output; of an empty text nothing is written.
+/// Writes a line to the standard output. Writes nothing if the text is empty.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());
@@ -200,12 +200,12 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     text_as_it_is(&format!("{text}\n"))
 }
 
-/// Writes text to the standard output.
+/// Writes text unchanged to the standard output.
 pub(crate) fn text_as_it_is(text: &str) -> Result<(), Failure> {
     bytes_as_they_are(text.as_bytes())
 }
 
-/// Writes bytes to the standard output.
+/// Writes bytes unchanged to the standard output, and flushes it.
 pub(crate) fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| {
@@ -216,14 +216,14 @@ pub(crate) fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// The bytes that a cell answered with, in base64.
+/// Decodes the base64 data in the reply of a cell.
 pub(crate) fn decoded(data: &str) -> Result<Vec<u8>, Failure> {
     BASE64.decode(data.as_bytes()).map_err(|error| {
         Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
     })
 }
 
-/// Writes a line to the standard error. If nobody reads that, nobody wants to know.
+/// Writes a line to the standard error. Write errors are ignored, since they could not be reported anywhere.
 pub(crate) fn note(text: &str) {
     write_note(&visible(text));
 }
@@ -233,7 +233,7 @@ fn write_note(text: &str) {
     drop(writeln!(out, "{text}"));
 }
 
-/// Tells of a failure on the standard error.
+/// Reports a failure on the standard error.
 pub(crate) fn failed(failure: &Failure, global: &Global) {
     if failure.is_silent() {
         return;
@@ -245,7 +245,8 @@ pub(crate) fn failed(failure: &Failure, global: &Global) {
     }
 }
 
-/// Whether there are colours: what the user says, else `NO_COLOR` and `CLICOLOR_FORCE`, else whether it is a terminal.
+/// Returns `true` if output is coloured. The user's option takes precedence, then `NO_COLOR` and
+/// `CLICOLOR_FORCE`. Otherwise a terminal gets colours unless `TERM` is `dumb`.
 fn colour(wanted: Color, terminal: bool, environment: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name| environment(name).is_some_and(|value| !value.is_empty());
     match wanted {

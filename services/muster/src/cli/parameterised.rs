@@ -1,4 +1,4 @@
-//! `muster parameterised`.
+//! `muster parameterised`: commands for parameterised tasks and their dispatches.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -28,16 +28,16 @@ use super::table::{Cell, Table, facts};
 use super::words::{age, count};
 use super::{file, find, task};
 
-/// What a command did to a parameterised task.
+/// Output of a command that changes a parameterised task.
 #[derive(Serialize)]
 struct Changed<'a> {
     parameterised_guid: &'a ParameterisedGuid,
     did: &'a str,
-    /// The dispatch that was asked for, or withdrawn.
+    /// Number of the requested or withdrawn dispatch.
     number: Option<u64>,
-    /// Its task, which is there when it was launched.
+    /// Task of the dispatch. The task exists once the dispatch is launched.
     task_guid: Option<&'a TaskGuid>,
-    /// How many dispatches wait before it; none: it was launched.
+    /// Number of dispatches that wait before this one. `None` if it was launched.
     waits_behind: Option<u64>,
     position: Position,
     version: u64,
@@ -112,7 +112,7 @@ fn told(guid: &ParameterisedGuid, did: &str, done: Done, output: Output) -> Resu
     output.next(&changed(guid, did, done), |_, _| format!("parameterised task {guid} {did}"))
 }
 
-/// The bytes of a file, as a dispatch has them.
+/// Reads the payload of a dispatch from a file, or from the standard input if the path is `-`.
 fn read_payload(path: &PathBuf) -> Result<Secret, Failure> {
     let most = PAYLOAD_BYTES as u64;
     let mut bytes = vec![];
@@ -157,7 +157,7 @@ async fn dispatch(
         .dispatch(number)
         .map_err(|error| doing(Failure::new(Exit::Failed, "InvalidRequest", error.to_string())))?;
     if !wait {
-        // It may be gone meanwhile: then nothing waits.
+        // The parameterised task may have been removed since. In this case the dispatch does not wait.
         let row = client.parameterised_one(guid).await.ok().map(|one| one.row);
         let queued = row.into_iter().flat_map(|row| row.queued);
         let before = queued.enumerate().find(|(_, waiting)| waiting.number == number);
@@ -166,7 +166,7 @@ async fn dispatch(
         let changed = Changed { number, task_guid, waits_behind, ..changed(guid, "dispatched", done) };
         return output.next(&changed, |changed, _| said(changed));
     }
-    // With a key this may be a dispatch of long ago, whose end stands anywhere in the log.
+    // With a key, this may be an earlier dispatch whose end is anywhere in the log.
     let after = if has_key { Position(0) } else { done.position };
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
@@ -219,11 +219,11 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
     several.end()
 }
 
-/// Desires a parameterised task or, if it is desired already, makes it what is given.
+/// Creates a parameterised task, or updates it if it is already desired.
 async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Done), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
     let desired = sealed(client, desired).await?;
-    // A request id of the caller's may have been carried out as an update: then it is asked again as that.
+    // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_parameterised(desired.clone()).await {
         Ok(done) => return Ok(("desired", done)),
@@ -242,13 +242,13 @@ async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'
     Err(find::elsewhere(error.into(), format!("parameterised task {guid}"), known, &domain))
 }
 
-/// The same with its secrets sealed, as the cluster has it.
+/// Returns the desired state with sealed secrets, as the cluster stores it.
 async fn sealed(client: &Client, desired: DesiredParameterised) -> Result<DesiredParameterised, Failure> {
     let item = client.sealed(Item::Parameterised(Box::new(desired.clone()))).await?;
     Ok(if let Item::Parameterised(sealed) = item { *sealed } else { desired })
 }
 
-/// What a row says of what is desired.
+/// Returns the desired state of a row. `None` if the row has no definition.
 fn desired_of(row: &ParameterisedRow) -> Option<DesiredParameterised> {
     Some(DesiredParameterised {
         parameterised_guid: row.parameterised_guid.clone(),
@@ -262,12 +262,13 @@ fn desired_of(row: &ParameterisedRow) -> Option<DesiredParameterised> {
     })
 }
 
-/// Whether it is so already: its version counts dispatches, too.
+/// Returns `true` if the row already matches `desired`. The version does not show this, because dispatches
+/// increment it as well.
 fn row_says(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
     desired_of(row).as_ref() == Some(desired)
 }
 
-/// Parameterised tasks.
+/// Builds the table of parameterised tasks.
 fn table(rows: &[ParameterisedRow], look: Look) -> Table {
     let mut table = Table::new(&[
         "PARAMETERISED",
@@ -304,7 +305,7 @@ const fn payload_word(rule: PayloadRule) -> &'static str {
     }
 }
 
-/// One parameterised task.
+/// Formats the details of a parameterised task.
 fn shown(row: &ParameterisedRow, look: Look) -> String {
     let parameters =
         |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");

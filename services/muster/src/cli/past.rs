@@ -1,4 +1,4 @@
-//! The rollouts of a process, as the log tells of them. Pure: decisions in, rollouts out.
+//! Past rollouts of a process, reconstructed from the log. Pure: takes decisions and returns rollouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,56 +14,50 @@ use super::events::Decided;
 use super::output::Look;
 use super::words::{age, one_line, short};
 
-/// A rollout that was.
+/// A rollout, reconstructed from the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Past {
-    /// Counts the rollouts of the process's life, from 1.
+    /// Number of the rollout in the current life of the process, from 1.
     pub(crate) number: u32,
-    /// Forward or back.
     pub(crate) kind: Kind,
-    /// The definition that every index should run.
+    /// Definition that every index should run.
     pub(crate) target: DefinitionId,
-    /// How it ended, or where it stands.
+    /// Outcome, or the current status if the rollout is not over.
     pub(crate) status: &'static str,
-    /// Why it began.
+    /// Reason for the start. `None` if the log has none.
     pub(crate) reason: Option<String>,
-    /// Who asked for it.
+    /// Actor that started the rollout.
     pub(crate) who: String,
-    /// Where the log tells of its beginning.
+    /// Position of the entry that started the rollout.
     pub(crate) position: Position,
-    /// When it began.
     pub(crate) started_at: Timestamp,
-    /// When it ended.
+    /// `None` if the rollout is not over.
     pub(crate) ended_at: Option<Timestamp>,
-    /// How many instances were to be replaced.
+    /// Number of instances to replace.
     pub(crate) total: u32,
-    /// How many were.
+    /// Number of replaced instances.
     pub(crate) replaced: u32,
-    /// The indices of which an instance failed, with what the last of them said.
+    /// Indices with a failed new instance, in the order of the failures.
     pub(crate) failed: Vec<u32>,
-    /// Why the last of them failed.
+    /// Reason of the last failure.
     pub(crate) last_failure: Option<String>,
-    /// The last crash of what it brought.
+    /// Last crash of an instance with the target definition.
     pub(crate) last_crash: Option<Crash>,
 }
 
 /// A crash of a new instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Crash {
-    /// At which index.
     pub(crate) index: u32,
-    /// Of which definition.
     pub(crate) definition_id: DefinitionId,
-    /// The container, whose log is there for a while.
+    /// Container that crashed. Its log remains available for some time.
     pub(crate) by: Instance,
-    /// Why.
     pub(crate) reason: String,
-    /// When.
     pub(crate) at: Timestamp,
 }
 
 impl Crash {
-    /// What there is to say of it.
+    /// Formats the crash as one line.
     pub(crate) fn told(&self, look: Look) -> String {
         let Self { index, definition_id, by, reason, at } = self;
         let container = short(&by.instance_guid, look.full_ids);
@@ -75,14 +69,14 @@ impl Crash {
         )
     }
 
-    /// Where its log is.
+    /// Returns the command that shows the log of the container.
     pub(crate) fn advice(&self) -> String {
         format!("see muster instance logs {}", self.by.instance_guid)
     }
 }
 
 impl Past {
-    /// Why it began, or what failed.
+    /// Returns the last failure or, if there was none, the reason for the start.
     pub(crate) fn note(&self) -> Option<String> {
         let which = if self.failed.len() == 1 { "index" } else { "indices" };
         let failed = indices(&self.failed.iter().copied().collect());
@@ -99,19 +93,19 @@ impl Past {
     }
 }
 
-/// A rollout, as some of the decisions about its process tell of it.
+/// A rollout found in a range of decisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// It.
     pub(crate) past: Past,
-    /// The life that it belongs to.
+    /// Life of the process that the rollout belongs to.
     pub(crate) life: Epoch,
-    /// Whether its number is known: the decisions tell of its life from the beginning, or of the last one of it.
+    /// `true` if the number is exact: the decisions contain the start of this life, or the number of its last
+    /// rollout is known.
     pub(crate) numbered: bool,
 }
 
-/// The rollouts that the decisions about a process tell of, in their order, given the life that goes on and the number of the
-/// last rollout of it.
+/// Returns the rollouts in the decisions about a process, in order. `last` is the current life of the process
+/// and the number of its last rollout.
 pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<Found> {
     let (mut all, mut lives): (Vec<Past>, Vec<Epoch>) = (vec![], vec![]);
     let mut counts: BTreeMap<Epoch, u32> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `muster periodic`.
+//! `muster periodic`: commands for periodic tasks.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,12 +25,12 @@ use super::table::{Cell, Table, facts};
 use super::words::{age, until};
 use super::{file, find};
 
-/// What a command did to a periodic task.
+/// Output of a command that changes a periodic task.
 #[derive(Serialize)]
 struct Changed<'a> {
     periodic_guid: &'a PeriodicGuid,
     did: &'a str,
-    /// What was launched, if that was asked for.
+    /// Task that the command launched. `None` for other commands.
     task_guid: Option<TaskGuid>,
     position: schemas::Position,
     version: u64,
@@ -69,7 +69,7 @@ async fn ask(guid: &PeriodicGuid, ask: PeriodicAsk, did: &str, global: &Global) 
     let mut task_guid = None;
     if ask == PeriodicAsk::Launch {
         let row = client.periodic(guid).await?.row;
-        // Another launch may have followed: that one has its own version.
+        // The row may already show a later launch, which has another version.
         task_guid = row.last.filter(|_| row.version == done.version).map(|last| last.task_guid);
     }
     told(guid, did, task_guid, done, Output::new(global))
@@ -116,10 +116,10 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
     several.end()
 }
 
-/// Desires a periodic task or, if it is desired already, makes it what is given.
+/// Creates a periodic task, or updates it if it is already desired.
 async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'static str, Done), Failure> {
     let (guid, domain) = (periodic.periodic_guid.clone(), periodic.domain.clone());
-    // A request id of the caller's may have been carried out as an update: then it is asked again as that.
+    // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_periodic(periodic.clone()).await {
         Ok(done) => return Ok(("desired", done)),
@@ -136,7 +136,7 @@ async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'stat
     Err(find::elsewhere(error.into(), format!("periodic task {guid}"), known, &domain))
 }
 
-/// Periodic tasks.
+/// Builds the table of periodic tasks.
 fn table(rows: &[PeriodicRow], look: Look) -> Table {
     let mut table = Table::new(&[
         "PERIODIC", "DOMAIN", "STATE", "CRON", "ZONE", "NEXT", "LAST", "RUNNING", "LAUNCHED", "SKIPPED",
@@ -158,7 +158,7 @@ fn table(rows: &[PeriodicRow], look: Look) -> Table {
     table
 }
 
-/// One periodic task.
+/// Formats the details of a periodic task.
 fn shown(row: &PeriodicRow, look: Look) -> String {
     let overlap = match row.overlap {
         Overlap::Allowed => "allowed: it is launched beside one that still runs",

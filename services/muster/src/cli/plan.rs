@@ -1,5 +1,5 @@
-//! `muster lrp plan` and `muster lrp rebalance`: what the cluster would do, worked out here on a copy of what it has. Nothing is
-//! sent to it but questions.
+//! `muster lrp plan` and `muster lrp rebalance`: predict the actions of the cluster by a simulation on a copy
+//! of its state. The copy is read with queries; planning sends no commands.
 
 mod tasks;
 
@@ -32,52 +32,51 @@ use super::words::count;
 
 pub(crate) use tasks::run as run_tasks;
 
-/// What applying a file would do.
+/// Predicted effect of applying a file.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
-    /// Where the log stood: what is there now, and was changed after that, may be known in parts.
+    /// Log position of the plan. Changes after it may be included in part.
     position: Position,
-    /// Whether anything would change.
+    /// `true` if anything would change.
     changes: bool,
-    /// Whether all of it finds its place.
+    /// `true` if all changes would be carried out.
     fits: bool,
-    /// The processes of the file.
     processes: Vec<Planned>,
-    /// What would happen, in order.
+    /// Predicted actions, in order.
     steps: Vec<Step>,
-    /// The instances that would find no place.
+    /// Instances that could not be placed.
     left: Vec<Left>,
-    /// What waits for room of others.
+    /// Work outside of the file that waits for placement.
     others: Others,
-    /// What the cells have free, before and afterwards.
+    /// Free resources of the cells, before and afterwards.
     cells: Vec<Room>,
 }
 
-/// What waits for room of others: it has its turn in the same auctions.
+/// Work outside of the plan that waits for placement. It takes part in the same auctions.
 #[derive(Clone, Debug, Serialize)]
 struct Others {
-    /// Instances and tasks.
+    /// Number of waiting instances and tasks.
     waiting: usize,
-    /// How many of them would find their place meanwhile.
+    /// Number of them that would be placed in these auctions.
     placed: usize,
 }
 
-/// A process, planned.
+/// Predicted effect on a process.
 #[derive(Clone, Debug, Serialize)]
 struct Planned {
     #[serde(flatten)]
     compared: Compared,
-    /// Whether anything of it would change.
+    /// `true` if the process would change.
     changes: bool,
-    /// Instances that are to run: as the file says or, of a global process, one on each cell that fits.
+    /// Desired instances: the number in the file or, for a global process, one for each cell that fits.
     instances: u32,
-    /// Instances that would run then.
+    /// Number of instances that would run afterwards.
     would_run: u32,
-    /// Whether every instance would run as the file says.
+    /// `true` if every instance would run as the file describes.
     carried_out: bool,
 }
 
-/// What a cell has free.
+/// Free resources of a cell.
 #[derive(Clone, Debug, Serialize)]
 struct Room {
     cell_id: CellId,
@@ -86,20 +85,21 @@ struct Room {
     free_afterwards: Resources,
 }
 
-/// What a rebalance is about.
+/// Output of `muster lrp rebalance`.
 #[derive(Clone, Debug, Serialize)]
 struct Balance<'a> {
     process_guid: &'a ProcessGuid,
     did: &'a str,
-    /// The most instances on a cell that may have some, less the fewest.
+    /// Difference between the highest and the lowest number of instances on the cells that may run the
+    /// process.
     skew: u32,
-    /// The same after every instance was replaced; none: that was not worked out.
+    /// Predicted skew after the replacement of every instance. `None` if it was not computed.
     skew_afterwards: Option<u32>,
-    /// Instances by cell.
+    /// Number of instances by cell.
     cells: BTreeMap<CellId, u32>,
 }
 
-/// What is known of the cluster.
+/// State of the cluster that a plan is computed from.
 struct Known {
     position: Position,
     copy: Copy,
@@ -107,10 +107,10 @@ struct Known {
 }
 
 impl Known {
-    /// Asks for the cells and these processes.
+    /// Queries the cells and these processes.
     async fn ask(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
-        // All that follows is read at this position or later: what was decided about a process after it may be in its rows, or
-        // not, and whoever carries out only what is planned is refused then.
+        // The later queries return this position or a later one. Decisions after it may be missing from the
+        // rows; a command with `--if-position` is refused if they affect its target.
         let all = client.lrps(&Only::default()).await?;
         let (mut rows, mut processes): (BTreeMap<_, _>, Vec<Process>) = (BTreeMap::new(), vec![]);
         for guid in guids {
@@ -132,7 +132,7 @@ impl Known {
     }
 }
 
-/// The other processes of which something waits for room.
+/// Returns the other processes with instances that wait for placement.
 async fn others(
     client: &Client,
     all: Vec<LrpRow>,
@@ -154,7 +154,7 @@ async fn others(
     Ok(others)
 }
 
-/// What runs and may be stopped for what is more urgent; nothing, while preemption is off.
+/// Returns the work that preemption may stop. Empty if preemption is off.
 async fn may_stop(client: &Client) -> Result<Vec<Running>, Failure> {
     if !client.cluster().await?.row.preemption {
         return Ok(vec![]);
@@ -168,7 +168,7 @@ async fn may_stop(client: &Client) -> Result<Vec<Running>, Failure> {
     Ok(instances.iter().filter_map(instance).chain(tasks.iter().filter_map(running_task)).collect())
 }
 
-/// The tasks that wait for room.
+/// Returns the tasks that wait for placement.
 async fn waiting_tasks(client: &Client) -> Result<Vec<auctioneer::auction::Item>, Failure> {
     let waits = |row: &TaskRow| row.state == TaskState::Pending;
     if !client.tasks(&Only::default()).await?.rows.iter().any(waits) {
@@ -178,7 +178,7 @@ async fn waiting_tasks(client: &Client) -> Result<Vec<auctioneer::auction::Item>
     Ok(rows.iter().filter(|row| waits(row)).filter_map(known_task).collect())
 }
 
-/// Shows what applying a file would do.
+/// Prints the predicted effect of applying a file.
 pub(crate) async fn run(
     client: &Client,
     path: &Path,
@@ -193,7 +193,7 @@ pub(crate) async fn run(
     end(plan.changes, plan.fits)
 }
 
-/// The exit status says what a plan comes to.
+/// Returns the result that determines the exit status of a plan.
 fn end(changes: bool, fits: bool) -> Result<(), Failure> {
     match (changes, fits) {
         (false, _) => Ok(()),
@@ -214,7 +214,8 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result
         let compared = compared.unwrap_or_else(|| Compared::unknown(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
         let doing = format!("plan process {guid}");
-        let changes = ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.doing(doing))?;
+        let changes =
+            ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.doing(doing))?;
         asked.push((compared, guid, (mode, instances), changes));
     }
     let changed: BTreeSet<ProcessGuid> =
@@ -245,12 +246,12 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result
     })
 }
 
-/// What each cell has free.
+/// Returns the free resources of each cell.
 fn free(copy: &Copy) -> Vec<Resources> {
     copy.cells().map(|(_, free)| free).collect()
 }
 
-/// What each cell has free, before and now.
+/// Combines the free resources of each cell before the plan with the current ones.
 fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
     let room = |(free, (cell, free_afterwards)): (Resources, (&BoardCell, Resources))| Room {
         cell_id: cell.id.clone(),
@@ -261,7 +262,8 @@ fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
     before.into_iter().zip(copy.cells()).map(room).collect()
 }
 
-/// Asks of the copy what `lrp apply` asks of the cluster; says whether that changes anything.
+/// Applies the command that `lrp apply` would send to the cluster to the copy. Returns `true` if it changes
+/// anything.
 fn ask(
     copy: &mut Copy,
     known: Option<&DesiredLrp>,
@@ -282,12 +284,12 @@ fn ask(
     copy.ask(&guid, &domain, &command).map_err(Failure::from)
 }
 
-/// How many instances of a process are desired.
+/// Returns the number of desired instances of a process.
 fn desired(copy: &Copy, guid: &ProcessGuid) -> u32 {
     copy.process(guid).and_then(|process| process.desired.as_deref()).map_or(0, |desired| desired.instances)
 }
 
-/// How many instances of a process run and stay.
+/// Returns the number of instances of a process that run and stay.
 fn running(copy: &Copy, guid: &ProcessGuid) -> u32 {
     let slots = copy.process(guid).into_iter().flat_map(|process| process.slots.iter());
     let runs = slots.filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
@@ -323,7 +325,7 @@ impl Plan {
     }
 }
 
-/// How exactly what is planned is carried out.
+/// Formats the note on how to carry out exactly this plan.
 fn exactly(position: Position, verb: &str, path: &Path) -> String {
     let path = path.display();
     format!(
@@ -389,13 +391,13 @@ fn steps(all: &[Step]) -> Table {
     table
 }
 
-/// What would stop.
+/// Formats the work that would be stopped.
 fn in_words(victims: &[Victim]) -> String {
     let victim = |one: &Victim| format!("{} (priority {})", one.name, one.priority);
     victims.iter().map(victim).collect::<Vec<_>>().join(", ")
 }
 
-/// Why there is no room, cell by cell.
+/// Formats the reasons for a failed placement, cell by cell.
 fn told(no_room: &NoRoom) -> String {
     let cells = no_room.cells.iter().map(|(id, why)| format!("{id}: {}", why.join(", ")));
     let cells: Vec<String> = cells.collect();
@@ -403,7 +405,7 @@ fn told(no_room: &NoRoom) -> String {
 }
 
 impl Session<'_> {
-    /// Has every instance of a process replaced, if they are spread more evenly then.
+    /// Replaces every instance of a process if that spreads them more evenly.
     pub(super) async fn rebalance(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
         let (row, client) = self.known(guid, "rebalance").await?;
         let refused = |why: &str| {
@@ -452,7 +454,7 @@ impl Session<'_> {
     }
 }
 
-/// How many instances are on which cell.
+/// Formats the number of instances per cell.
 fn spread(cells: &BTreeMap<CellId, u32>) -> String {
     let each: Vec<String> = cells.iter().map(|(id, instances)| format!("{instances} on {id}")).collect();
     if each.is_empty() { "no cell takes any".to_owned() } else { each.join(", ") }

@@ -1,5 +1,8 @@
-//! Carrying out only what was planned: a look beforehand, so that of several things none is changed if one of them has
-//! changed since. The BBS judges each of them again.
+//! Precondition check for `--if-position`. Commands are refused if their target changed after a plan was
+//! made.
+//!
+//! The check covers all targets before the first command, so that none is changed if one of them is outdated.
+//! The BBS checks each command again.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -11,20 +14,19 @@ use schemas::{Code, Position};
 use super::args::Global;
 use super::failure::{Exit, Failure};
 
-/// How long whoever answers may be behind the plan, and how often is looked.
+/// Maximum wait for a BBS that is behind the position of the plan.
 const BEHIND: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What was planned.
+/// Target of a plan.
 pub(crate) enum Thing<'a> {
-    /// A process of the file.
     Process(&'a ProcessGuid),
-    /// A task of the file.
     Task(&'a TaskGuid),
 }
 
-/// A client whose commands are refused for what has changed since a position, if one is given. Refuses all of it if any has
-/// changed by now, or if the log has no such position.
+/// Returns a client that has its commands refused if their target changed after `position`. Fails if one of
+/// `things` has changed already, or if the log does not reach the position. Without a position, the client is
+/// returned unchanged.
 pub(crate) async fn only_unchanged<'a>(
     client: &Client,
     position: Option<Position>,
@@ -33,7 +35,7 @@ pub(crate) async fn only_unchanged<'a>(
 ) -> Result<Client, Failure> {
     let Some(position) = position else { return Ok(client.clone()) };
     reaches(client, position).await?;
-    // Who asks again by the id of a request is told what became of it: that it changed something itself.
+    // A repeated request id returns the original result. Its own change must not count as a conflict.
     if global.request_id.is_none() {
         let mut changed = vec![];
         for thing in things {
@@ -48,7 +50,7 @@ pub(crate) async fn only_unchanged<'a>(
     Ok(client.clone().if_position(position))
 }
 
-/// That the log has this position.
+/// Fails unless the log reaches this position.
 async fn reaches(client: &Client, position: Position) -> Result<(), Failure> {
     let until = Instant::now() + BEHIND;
     loop {
@@ -65,7 +67,7 @@ async fn reaches(client: &Client, position: Position) -> Result<(), Failure> {
     }
 }
 
-/// That something has changed since a position, if it has. What is gone is left to the BBS.
+/// Describes the change of a target after `position`, if there was one. A missing target is left to the BBS.
 async fn changed_since(
     client: &Client,
     position: Position,

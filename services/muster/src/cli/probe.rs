@@ -1,4 +1,5 @@
-//! `muster probe`: asks a service whether it does its work, where nothing else can ask over HTTP, as in a container.
+//! `muster probe`: checks the readiness or liveness of a service. Used where no other HTTP client is
+//! available, such as in a container.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,32 +17,32 @@ use crate::error::chain;
 use crate::http;
 use crate::watched;
 
-/// How long an answer may take, unless `--timeout` says otherwise.
+/// Timeout of a probe without `--timeout`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is asked, and where.
+/// Options of `muster probe`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProbeArgs {
-    /// The address of the service's --metrics, as 127.0.0.1:9464; of 0.0.0.0 and :: this host is asked
+    /// Address of the service's --metrics, such as 127.0.0.1:9464; for 0.0.0.0 and :: this host is probed
     #[arg(long, value_name = "ADDR", value_parser = watched::parse, env = "MUSTER_METRICS")]
     metrics: SocketAddr,
-    /// Ask only whether it goes on at all (/livez), not whether it does its work (/readyz)
+    /// Check only whether the service is alive (/livez), not whether it is ready (/readyz)
     #[arg(long)]
     live: bool,
 }
 
-/// What a service answers.
+/// Reply of a service to a probe.
 #[derive(Debug, Deserialize)]
 struct Answer {
-    /// Whether nothing is.
+    /// `true` if the service has no problems.
     #[serde(alias = "live")]
     ready: bool,
-    /// What is wrong, by service.
+    /// Problems by service.
     #[serde(default)]
     wrong: BTreeMap<String, Vec<String>>,
 }
 
-/// What is shown.
+/// Output of `muster probe`.
 #[derive(Debug, Serialize)]
 struct Shown {
     address: SocketAddr,
@@ -57,7 +58,7 @@ pub(crate) async fn run(args: &ProbeArgs, global: &Global) -> Result<(), Failure
     Output::new(global).one(&shown, |_, _| if args.live { "it lives" } else { "it does its work" }.to_owned())
 }
 
-/// Where a program that listens on all of this host's addresses is asked.
+/// Returns the address to connect to: the loopback address if the service listens on all addresses.
 fn reached(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(all) if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -72,14 +73,14 @@ async fn ask(address: SocketAddr, probe: &str, limit: Duration) -> Result<(Statu
         Failure::new(Exit::Unreachable, "Unreachable", format!("{address} doesn't answer: {}", chain(&error)))
             .advise(format!("is the service started with --metrics {address}?"))
     };
-    // What is asked is this host: no proxy of the environment leads there.
+    // Probes address this host, so a proxy from the environment must not be used.
     let client = http::builder(limit).redirect(Policy::none()).no_proxy().build().map_err(silent)?;
     let answer = client.get(format!("http://{address}/{probe}")).send().await.map_err(silent)?;
     let status = answer.status();
     Ok((status, answer.text().await.map_err(silent)?))
 }
 
-/// Fails with what is wrong, unless nothing is.
+/// Fails unless the service reports success. The error lists the reported problems.
 fn judge(address: SocketAddr, probe: &str, status: StatusCode, body: &str) -> Result<(), Failure> {
     let answer: Option<Answer> = serde_json::from_str(body).ok();
     let foreign = || {

@@ -1,5 +1,4 @@
-//! Showing how far a command is carried out, on the standard error: a line that moves on a terminal, plain lines
-//! elsewhere.
+//! Progress of a command on the standard error: an updating line on a terminal, plain lines elsewhere.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -24,51 +23,52 @@ use super::rows::{comes_back, reached, rollout_under_way};
 use super::words::{one_line, visible};
 use super::{rollout, waits};
 
-/// How long instances may start before their monitors are asked about, and the pause between two questions.
+/// Time without a change before the monitors of starting instances are queried, and the interval between
+/// these queries.
 const MONITOR_PAUSE: Duration = Duration::from_secs(1);
-/// Instances whose monitors are asked about.
+/// Maximum number of instances whose monitors are queried.
 const MONITORS_ASKED: usize = 4;
 
-/// What became of a process while somebody watched.
+/// Result of waiting for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
-    /// It is as it is desired, with this many instances.
+    /// The process is in the requested state.
     Settled {
-        /// How many run.
+        /// Number of running instances.
         running: u32,
     },
-    /// The command was not to wait; the change goes on.
+    /// The command did not wait; the change continues.
     Detached,
-    /// The user interrupted the wait; the change goes on.
+    /// The user interrupted the wait; the change continues.
     Interrupted,
 }
 
-/// What somebody waits for.
+/// Condition that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
-    /// That every desired instance runs, whichever definition.
+    /// Every desired instance runs, with any definition.
     Instances,
-    /// That a rollout to this definition ends.
+    /// The rollout to this definition has ended.
     Rollout(&'a DefinitionId),
 }
 
-/// What each instance last did.
+/// Last reported state of each instance.
 type Seen = BTreeMap<(ActualLrpKey, InstancePresence), String>;
 
-/// A line that moves, or none.
+/// A progress line. Hidden unless the output is meant for people.
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
 }
 
 impl Bar {
-    /// Begins. For programs nothing is shown.
+    /// Starts a progress line.
     pub(crate) fn new(output: Output, text: String) -> Self {
         if !output.is_for_people() {
             return Self { bar: None };
         }
         let bar = ProgressBar::new_spinner();
-        // The template is a constant of this program, and it is a template.
+        // The template is a valid constant, so this never fails.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
             bar.set_style(style);
         }
@@ -77,14 +77,14 @@ impl Bar {
         Self { bar: Some(bar) }
     }
 
-    /// Shows where things stand.
+    /// Updates the text of the progress line.
     pub(crate) fn set(&self, text: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(visible(&text));
         }
     }
 
-    /// Writes a line that stays.
+    /// Prints a permanent line.
     pub(crate) fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) if bar.is_hidden() => note(line),
@@ -102,8 +102,8 @@ impl Drop for Bar {
     }
 }
 
-/// Watches a process from the position of the command until it is as desired, or is stuck, or the time is over, or the
-/// user goes away.
+/// Follows a process from the position of a command. Returns when the process has settled or is stuck, the
+/// time limit expires, or the user interrupts.
 pub(crate) async fn settle(
     client: &Client,
     (guid, after): (&ProcessGuid, Position),
@@ -135,16 +135,14 @@ pub(crate) async fn settle(
     }
 }
 
-/// What is known of a process that is followed.
+/// State of a followed process, as far as it was reported to the user.
 #[derive(Debug, Default)]
 struct Standing {
-    /// What each instance last did.
     seen: Seen,
-    /// What was last told of its rollout.
+    /// Last reported line about the rollout.
     rollout: Option<String>,
-    /// Why its rollout waits.
+    /// Reason that the rollout does not progress.
     why: Option<String>,
-    /// What it waits for.
     waits: Waits,
 }
 
@@ -163,7 +161,7 @@ async fn follow(
             bar.say(&news);
         }
         let lines = changes(&mut now.seen, &snapshot.instances);
-        // What ran before the command is not news.
+        // Instances that ran before the command are not reported.
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
         first = false;
@@ -186,7 +184,7 @@ async fn follow(
     }
 }
 
-/// That a rollout can't go on, if it is its new instances that are stuck.
+/// Returns the failure of a rollout that cannot continue. `None` unless all stuck instances belong to it.
 fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
     let rollout = rollout_under_way(lrp)?;
     if rows.iter().any(|row| row.definition_id != rollout.target) {
@@ -207,7 +205,7 @@ fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option
 }
 
 impl Standing {
-    /// What is new of the process's rollout: that it began, is paused, goes back.
+    /// Returns a line about the rollout if it differs from the last one: started, in progress or paused.
     fn news_of_rollout(&mut self, snapshot: &Snapshot) -> Option<String> {
         let lrp = snapshot.lrp.as_ref()?;
         self.why = waits::why(lrp, &snapshot.instances);
@@ -223,7 +221,7 @@ impl Standing {
     }
 }
 
-/// That the rollout that somebody waits for was superseded by another one.
+/// Returns a failure if the awaited rollout was superseded by another one.
 fn taken_over(guid: &ProcessGuid, asked: Asked<'_>, snapshot: &Snapshot) -> Option<Failure> {
     let Asked::Rollout(target) = asked else { return None };
     let rollout = snapshot.lrp.as_ref()?.rollout.as_ref()?;
@@ -236,10 +234,11 @@ fn taken_over(guid: &ProcessGuid, asked: Asked<'_>, snapshot: &Snapshot) -> Opti
     Some(failure.advise(format!("see muster lrp rollout history {guid}")))
 }
 
-/// So many rollouts before the last one may have taken the place of the one that somebody waits for.
+/// Number of recent rollouts that are searched for the awaited one.
 const LOOKED_BACK: usize = 10;
 
-/// How the rollout ended that somebody waits for: well, or not.
+/// Returns the result of the awaited rollout. It is an error if the rollout is paused or was rolled back, or
+/// if the process was removed.
 async fn ended(
     client: &Client,
     guid: &ProcessGuid,
@@ -273,26 +272,26 @@ async fn ended(
     Err(Failure::new(Exit::RolledBack, "RolledBack", why).advise_some(said))
 }
 
-/// What a process waits for while nothing happens to it, and what was told of that.
+/// Reasons for the lack of progress of a process, as far as they were reported to the user.
 #[derive(Debug, Default)]
 struct Waits {
-    /// Where it stands, in one line.
+    /// Status of the process in one line.
     standing: String,
-    /// Whether something waits for a cell, of which nothing was found out yet.
+    /// `true` if an instance is not assigned to a cell.
     to_be_placed: bool,
-    /// Whether something waits for others to do their part at all.
+    /// `true` while the change is in progress.
     unfinished: bool,
-    /// The instances that start.
+    /// Names of starting instances.
     starting: Vec<String>,
-    /// What was told of each of them, or of the cluster.
+    /// Last reported problem of each instance and of the cluster.
     told: BTreeMap<String, String>,
 }
 
-/// Under which name is kept what was told of the cluster.
+/// Key of the cluster among the reported problems. It cannot be the name of an instance.
 const CLUSTER: &str = "";
 
 impl Waits {
-    /// Takes note of what there is to wait for.
+    /// Updates the state from a snapshot.
     fn watch(&mut self, guid: &ProcessGuid, snapshot: &Snapshot) {
         let rows = &snapshot.instances;
         let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
@@ -305,7 +304,8 @@ impl Waits {
         self.standing = standing(guid, snapshot);
     }
 
-    /// What keeps the process waiting, as far as it was found out: a problem of the cluster, or what a failing monitor reports.
+    /// Returns the known reason for the lack of progress: a problem of the cluster, or the output of a
+    /// failing monitor.
     fn complaint(&self) -> Option<String> {
         if let Some(problem) = self.told.get(CLUSTER) {
             return Some(problem.clone());
@@ -314,13 +314,13 @@ impl Waits {
         Some(format!("{name} is not healthy yet: {}", one_line(says)))
     }
 
-    /// Finds out why nothing happens, and tells what is new.
+    /// Checks why nothing changes, and reports new problems.
     async fn ask(&mut self, client: &Client, bar: &Bar) {
         self.ask_cluster(client, bar).await;
         self.ask_monitors(client, bar).await;
     }
 
-    /// Asks whether somebody is there who decides and places.
+    /// Checks that the BBS and the auctioneer are working.
     async fn ask_cluster(&mut self, client: &Client, bar: &Bar) {
         if !self.unfinished {
             return;
@@ -345,7 +345,7 @@ impl Waits {
         }
     }
 
-    /// What of the cluster keeps this process waiting.
+    /// Returns the problem of the cluster that affects this process, if there is one.
     fn problem(&self, cluster: &ClusterRow) -> Option<String> {
         let matters = |finding: &&Finding| match finding.code {
             FindingCode::AppendsFail | FindingCode::NoBbsLeads => true,
@@ -375,10 +375,10 @@ impl Waits {
         cluster.problems.iter().find(matters).map(|finding| finding.message.clone())
     }
 
-    /// Asks the cells of those that start what their monitors say.
+    /// Queries the monitors of starting instances.
     async fn ask_monitors(&mut self, client: &Client, bar: &Bar) {
         for name in &self.starting {
-            // A cell that doesn't answer is not a reason to wait for less.
+            // A cell that does not answer is skipped; the wait continues.
             let Ok(all) = client.instance_health(name).await else { continue };
             let Some(health) = all.into_iter().find_map(|one| one.health) else { continue };
             let Some(complaint) = health.complaint() else { continue };
@@ -390,7 +390,7 @@ impl Waits {
     }
 }
 
-/// Waits for the next snapshot; meanwhile it finds out why nothing happens.
+/// Waits for the next snapshot. Checks for problems whenever `MONITOR_PAUSE` passes without one.
 async fn next_snapshot(
     client: &Client,
     watch: &mut LrpWatch,
@@ -406,7 +406,7 @@ async fn next_snapshot(
     }
 }
 
-/// Where a process stands, in one line.
+/// Returns the status of a process in one line.
 fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
     let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is gone") };
     if let Some(rollout) = rollout_under_way(lrp) {
@@ -422,7 +422,7 @@ fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
     format!("process {guid}: {}", parts.join(", "))
 }
 
-/// What changed since it was last looked at, a line for each instance; `seen` is brought up to date.
+/// Returns a line for each instance that changed since the last call, and updates `seen`.
 fn changes(seen: &mut Seen, rows: &[InstanceRow]) -> Vec<String> {
     let names = Names::among(seen.keys().map(|(key, _)| key.clone()).chain(rows.iter().map(key_of)));
     let mut lines = vec![];
@@ -440,7 +440,7 @@ fn changes(seen: &mut Seen, rows: &[InstanceRow]) -> Vec<String> {
     lines
 }
 
-/// What an instance does, in few words.
+/// Describes the state of an instance in a few words.
 fn describe(row: &InstanceRow) -> String {
     let cell = row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
     match (row.state, row.stopping) {

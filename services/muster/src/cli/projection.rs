@@ -1,4 +1,4 @@
-//! `muster projection`: the tables of a database as a whole.
+//! `muster projection`: maintenance of the tables in a database.
 
 use std::time::Duration;
 
@@ -24,39 +24,41 @@ use super::table::{Cell, Table};
 use crate::error::chain;
 use crate::wire::setting_aside;
 
-/// The database that a command is about.
+/// Database option of a command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OfDatabase {
-    /// The database [default: the one that muster dev keeps in its data folder]
+    /// Database with the tables [default: the one in the data folder of muster dev]
     #[arg(long, value_name = "URL", env = "MUSTER_DATABASE")]
     pub(crate) database: Option<Url>,
 }
 
-/// What can be done with the tables as a whole.
+/// Commands for the tables as a whole.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProjectionVerb {
-    /// Show each generation of the tables, and how far it is behind the journal
+    /// List the generations of the tables, and how far each is behind the journal
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         of: OfDatabase,
     },
-    /// Compare every row that ever was with what the log gives: exits 9 if any differs
+    /// Compare every row, including historical ones, with the rows that the log yields: exits 9 if any
+    /// differs
     Verify {
         #[command(flatten)]
         of: OfDatabase,
     },
-    /// Make the tables again from the log beside those that readers see, and then show them instead; stopped, it carries on
+    /// Rebuild the tables from the log next to the live ones, then switch readers over; an interrupted
+    /// rebuild is continued
     Rebuild {
-        /// Begin at the log's beginning, whatever was begun before
+        /// Start from the beginning of the log, even if an unfinished rebuild exists
         #[arg(long)]
         restart: bool,
         #[command(flatten)]
         of: OfDatabase,
     },
-    /// Let a role of the database read the tables, and nothing else
+    /// Grant a database role read access to the tables, and nothing else
     Grant {
-        /// The role, which is there
+        /// Existing role of the database
         role: String,
         #[command(flatten)]
         of: OfDatabase,
@@ -79,17 +81,17 @@ pub(crate) async fn run(verb: ProjectionVerb, global: &Global) -> Result<(), Fai
     }
 }
 
-/// A generation of tables, as it is shown.
+/// Output row for a generation of the tables.
 #[derive(Serialize)]
 struct GenerationRow {
     generation: i64,
     state: &'static str,
     position: Position,
-    /// Entries of the journal that are not in it; none: the journal isn't known.
+    /// Number of journal entries that are missing. `None` if the journal cannot be read.
     behind: Option<u64>,
     cluster_id: Option<String>,
     shape: String,
-    /// Whether this program gives tables that shape.
+    /// `true` if this version of the program uses the same shape.
     of_this_version: bool,
     indexed: bool,
 }
@@ -143,7 +145,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// A table that was compared, as it is shown.
+/// Output row for a compared table.
 #[derive(Serialize)]
 struct TableRow {
     table: String,
@@ -152,13 +154,13 @@ struct TableRow {
     log_rows: u64,
     log_hash: String,
     same: bool,
-    /// The first rows that the log doesn't give.
+    /// First rows of the table that the log does not yield.
     not_in_log: Vec<Map<String, Value>>,
-    /// The first rows of the log that the table lacks.
+    /// First rows of the log that are missing from the table.
     not_in_table: Vec<Map<String, Value>>,
 }
 
-/// What comparing said.
+/// Output of `muster projection verify`.
 #[derive(Serialize)]
 struct Report {
     position: Position,
@@ -234,7 +236,8 @@ fn text(report: &Report, colour: bool) -> String {
     text
 }
 
-/// Whether the user may follow the journal: else the server would say nothing, and be asked again and again.
+/// Fails unless the role may follow the journal. Without this check, requests would remain unanswered and be
+/// retried forever.
 fn may_follow(role: Option<Role>) -> Result<(), Failure> {
     match role {
         None | Some(Role::Projector | Role::BbsWriter | Role::Auctioneer | Role::Admin(_)) => Ok(()),
@@ -284,14 +287,14 @@ async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failur
     }
 }
 
-/// What rebuilding did, as it is shown.
+/// Output of `muster projection rebuild`.
 #[derive(Serialize)]
 struct Shown {
     generation: i64,
     position: Position,
-    /// Whether there were tables of the same shape, with which they could be compared.
+    /// `true` if the previous tables had the same shape and were compared.
     compared: bool,
-    /// Those of which the old ones had other rows.
+    /// Names of the tables whose previous rows differed.
     differed: Vec<String>,
 }
 
@@ -318,10 +321,10 @@ impl Shown {
     }
 }
 
-/// A line that moves, on a terminal.
+/// Creates a progress bar.
 fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
-    // The template is a constant of this program, and it is a template.
+    // The template is a valid constant, so this never fails.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

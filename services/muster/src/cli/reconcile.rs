@@ -1,4 +1,5 @@
-//! `muster reconcile`: what a rep does about a container and its record, by the tables, as JSON. Asks nobody.
+//! `muster reconcile`: prints, as JSON, the actions of a rep for a container and its record according to its
+//! tables. Needs no cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use super::failure::Failure;
 use super::file;
 use super::output::Output;
 
-/// What `muster reconcile` is given.
+/// Options of `muster reconcile`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReconcileArgs {
     #[arg(
@@ -30,7 +31,7 @@ pub(crate) struct ReconcileArgs {
     file: PathBuf,
 }
 
-/// Words, and what each means.
+/// Input words and their values.
 type Words<T> = &'static [(&'static str, T)];
 
 const CONTAINERS: Words<lrp::Container> = &[
@@ -73,22 +74,22 @@ const TASKS: Words<Task> = &[
     ("resolving_other", Task::Resolving(Holder::Omega)),
 ];
 
-/// What a rep does.
+/// Output for one case.
 #[derive(Debug, Serialize)]
 struct Answer {
-    /// The row, as Diego Dev Notes write it.
+    /// Row of the table, in the notation of Diego Dev Notes.
     row: String,
-    /// Whether the document has this row; what it forgot is settled in docs/model.md.
+    /// `true` if the document has this row. docs/model.md defines the rows that it omits.
     told: bool,
-    /// How surprising it is.
+    /// Degree of surprise: `expected`, `conceivable` or `inconceivable`.
     surprise: &'static str,
-    /// What it does, in order.
+    /// Actions of the rep, in order.
     steps: Vec<Shown>,
-    /// Why no road leads there, if none does.
+    /// Reason that this case cannot occur. `None` if it can.
     out_of_reach: Option<&'static str>,
 }
 
-/// One thing to do.
+/// One action of the rep.
 #[derive(Debug, Serialize)]
 struct Shown {
     step: &'static str,
@@ -115,7 +116,7 @@ pub(crate) fn run(args: &ReconcileArgs, global: &Global) -> Result<(), Failure> 
     }
 }
 
-/// The row that a case names; none: what is wrong with it is in `bad`, each with its path.
+/// Parses a case. If it is invalid, returns `None` and adds each problem with its path to `bad`.
 fn row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
     let Some(fields) = case.as_object() else {
         bad.push(problem(path.trim_end_matches('.'), "must be an object"));
@@ -148,7 +149,7 @@ fn of_process(container: lrp::Container, lrp: Instance, twin: Option<Twin>) -> O
     }
     let lrp = match lrp {
         Instance::Absent => Lrp::Absent,
-        // A placement error changes nothing where nothing evacuates.
+        // A placement error makes a difference only while a cell evacuates.
         Instance::Unclaimed | Instance::Unplaced => Lrp::Unclaimed,
         Instance::Claimed(holder) => Lrp::Claimed(holder),
         Instance::Running(holder) => Lrp::Running(holder),
@@ -194,7 +195,7 @@ fn answer(row: Row) -> Answer {
     }
 }
 
-/// A step as programs read it.
+/// Returns the machine-readable name of a step.
 const fn name(step: Step) -> &'static str {
     match step {
         Step::Claim => "claim",

@@ -1,4 +1,4 @@
-//! The recorded log as a whole, for what goes on from it here. Nothing is written, and no BBS is asked.
+//! Reads the recorded log as a whole, as input for simulations. Writes nothing, and queries no BBS.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::archive::export::note_cluster;
 use crate::archive::range::Times;
 use crate::error::chain;
 
-/// So many entries are read at a time.
+/// Number of entries per read.
 const PAGE: usize = 5_000;
-/// How long is waited for entries that the journal says it has, and doesn't give.
+/// Maximum wait for entries that the journal reports but does not return.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon is asked for them again.
+/// Interval between reads during this wait.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Reads all that the journal holds.
+/// Reads all entries of the journal.
 ///
 /// # Errors
-/// There is none, or it can't be read.
+/// The journal does not exist or cannot be read.
 pub(crate) async fn read(global: &Global) -> Result<Vec<Message>, Failure> {
     let journal = read_journal(global).await?;
     let end = journal.end().await.map_err(failed)?;
@@ -58,10 +58,10 @@ pub(crate) async fn read(global: &Global) -> Result<Vec<Message>, Failure> {
     Ok(messages)
 }
 
-/// The position of a moment; none: the end.
+/// Returns the position of a moment. Without a moment, returns the end of the log.
 ///
 /// # Errors
-/// The log ends before it, or begins after it.
+/// The log ends before the moment, or starts after it.
 pub(crate) fn position(messages: &[Message], as_of: Option<AsOf>) -> Result<Position, Failure> {
     let end = Position(messages.len() as u64);
     let time = match as_of.map(moment::settled).transpose()? {
@@ -84,7 +84,7 @@ pub(crate) fn position(messages: &[Message], as_of: Option<AsOf>) -> Result<Posi
     Ok(Position(first as u64))
 }
 
-/// What operators set aside.
+/// Returns the quarantined positions.
 fn set_aside(messages: &[Message]) -> Positions {
     let mut log = ClusterLog::default();
     for (position, message) in (1..).zip(messages) {
@@ -93,10 +93,10 @@ fn set_aside(messages: &[Message]) -> Positions {
     log.positions().clone()
 }
 
-/// Folds a log up to a moment, to go on from there.
+/// Folds a log up to a moment, so that a simulation can continue from there.
 ///
 /// # Errors
-/// As [`position`], or what of it can't be understood.
+/// Fails like [`position`], and if the log contains an entry that cannot be decoded or applied.
 pub(crate) fn recording(
     messages: Vec<Message>,
     as_of: Option<AsOf>,
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry about the cluster, on a subject.
+    /// Creates an entry about the cluster on the given subject.
     fn message(subject: &str, at: u64, event: cluster::Event) -> Message {
         let (id, events) = (Uuid::from_u128(at.into()), vec![Event::Cluster(event)]);
         let entry = fixtures::entry(fixtures::decision(id, Timestamp(at), Aggregate::Cluster, events));
@@ -146,7 +146,7 @@ mod tests {
         let switched = |on| cluster::Event::PreemptionSwitched { on };
         let log = [
             message("muster.event.cluster", 100, founded),
-            // It belongs elsewhere.
+            // Not an entry: the subject does not match.
             message("muster.event.cell.c1", 900, switched(true)),
             message("muster.event.cluster", 200, switched(true)),
             message("muster.event.cluster", 300, switched(false)),

@@ -1,4 +1,5 @@
-//! `muster replay`: the recorded causes of a part of the log against other settings, here and in virtual time.
+//! `muster replay`: replays the recorded causes of a part of the log with other settings, locally and in
+//! virtual time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,23 +19,23 @@ use super::words::{count, parse_duration, took};
 use super::{moment, recorded};
 use schemas::query::AsOf;
 
-/// What `muster replay` is given.
+/// Options of `muster replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Settings that are otherwise, in TOML: tables restart, process.NAME.restart and cell.ID, and preemption; see docs/what-if.md
-    /// [default: as they were recorded]
+    /// Settings to change, in TOML: tables restart, process.NAME.restart and cell.ID, and preemption; see
+    /// docs/what-if.md [default: as they were recorded]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Where it begins: a position, a time, or a time ago as -10m [default: the beginning of the log]
+    /// Start of the replay: a position, a time, or a time ago as -10m [default: the beginning of the log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     from: Option<AsOf>,
-    /// Where it ends [default: the end of the log]
+    /// End of the replay [default: the end of the log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     to: Option<AsOf>,
-    /// Exit with 9 if it comes to something else than was recorded: a test on recorded production
+    /// Exit with 9 if the result differs from the recording: a regression test on recorded production
     #[arg(long)]
     check: bool,
-    /// How long the cluster takes silence of most cells for a fault of the network
+    /// Time during which the cluster treats silence of most cells as a network fault
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     mass_loss_wait: Duration,
 }
@@ -73,7 +74,7 @@ fn settings(path: &Path) -> Result<Settings, Failure> {
     Err(Failure::from(Refusal::invalid(faults)).doing(format!("read {}", path.display())))
 }
 
-/// Settings that don't fit what was recorded, with names that were probably meant.
+/// Returns the failure for settings that do not fit the recording. It suggests similar names.
 fn unfit(misfits: Vec<Misfit>, policy: Option<&Path>) -> Failure {
     let bad = |one: Misfit| {
         let Misfit { field, problem, name, known } = one;
@@ -112,10 +113,10 @@ fn text(told: &Replay, look: Look) -> String {
     parts.join("\n")
 }
 
-/// A process, as it was and as it would have been.
+/// A process, with its recorded and its replayed figures.
 type Both<'a> = (&'a ProcessGuid, OfProcess, OfProcess);
 
-/// The processes of which something happened.
+/// Returns the figures of all processes.
 fn processes(told: &Replay) -> Vec<Both<'_>> {
     let of = |figures: &simulation::recorded::replay::Figures, guid| {
         figures.processes.get(guid).cloned().unwrap_or_default()
@@ -159,7 +160,7 @@ fn table(all: &[Both<'_>]) -> Table {
     table
 }
 
-/// The tasks whose end or wait is not the same.
+/// Returns a row for each recorded task, with its recorded and its replayed outcome.
 fn tasks(told: &Replay) -> Vec<Vec<Cell>> {
     let usual = OfTask::default();
     let row = |(guid, was): (&schemas::names::TaskGuid, &OfTask)| {

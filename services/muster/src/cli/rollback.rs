@@ -1,5 +1,5 @@
-//! `muster lrp rollback`: back to a definition that a process ran before, as the log has it. A definition is in the log also after
-//! it was pruned.
+//! `muster lrp rollback`: starts a rollout to a definition that a process had before. Definitions are read
+//! from the log, so pruned ones are available as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::failure::{Exit, Failure};
 use super::lrp::Session;
 use super::{find, moment, rows};
 
-/// A definition, with its id.
+/// A definition and its id.
 type Named = (DefinitionId, Arc<Definition>);
 
 /// Starts a rollout to an earlier definition, and waits for it.
@@ -45,7 +45,7 @@ pub(super) async fn run(
     let deploy =
         |id| client.deploy_lrp(guid.clone(), DesiredLrpUpdate::default(), id, Arc::clone(&definition));
     let deployed = match (deploy(id).await, content_id(&definition)) {
-        // Its name is that of another definition now.
+        // Another definition has this id now. The content id is unique.
         (Err(error), Some(id)) if error.code() == Some(Code::ResourceExists) => deploy(id).await,
         (deployed, _) => deployed,
     };
@@ -53,7 +53,7 @@ pub(super) async fn run(
     session.rolled_back(guid, done, detach).await
 }
 
-/// The last definition that differs from the active one.
+/// Returns the last definition whose content differs from that of the active one.
 async fn before(
     client: &Client,
     guid: &ProcessGuid,
@@ -66,11 +66,11 @@ async fn before(
     })
 }
 
-/// The definition of an id, or the one that was active at a moment.
+/// Returns the definition with an id, or the one that was active at a moment.
 async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<Named, Failure> {
     let end = end_of_log(client).await?;
     let at = moment::parse(to).ok().filter(|at| match at {
-        // An id made of the content may be a number, and a large one.
+        // A content id can consist of digits only. Such a number is too large to be a position.
         AsOf::Position(position) => *position <= end,
         AsOf::Time(_) | AsOf::Ago(_) => true,
     });
@@ -87,12 +87,12 @@ async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<Named, F
     })
 }
 
-/// The definitions that a process was to run.
+/// History of the definitions of a process.
 #[derive(Debug, Default)]
 struct Ran {
-    /// Each that it had.
+    /// Every definition that the process had, by id.
     known: BTreeMap<DefinitionId, Arc<Definition>>,
-    /// Those to which it was rolled out, in order. What it was rolled back from is left out.
+    /// Targets of the rollouts, in order, without those that were rolled back.
     order: Vec<DefinitionId>,
 }
 

@@ -1,4 +1,4 @@
-//! `muster lrp rollout`.
+//! `muster lrp rollout`: commands for the rollout of a process.
 
 use client::{Client, Only};
 use schemas::Position;
@@ -21,14 +21,13 @@ use super::past::{Crash, Past, rollouts};
 use super::progress::Asked;
 use super::{find, rows, waits};
 
-/// Where the rollout of a process stands.
+/// Output of `muster lrp rollout status`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RolloutStatus {
-    /// The process, with its rollout.
     pub(crate) lrp: LrpRow,
-    /// Why it isn't over; none: it is.
+    /// Reason that the rollout is not over. `None` if it is over.
     pub(crate) waits: Option<String>,
-    /// The last crash of what it brings.
+    /// Last crash of an instance that the rollout started.
     pub(crate) last_crash: Option<Crash>,
 }
 
@@ -44,11 +43,12 @@ pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failur
     }
 }
 
-/// So many positions of the log are read at first for the newest rollouts of a process, and each time four times as many.
+/// Initial number of log positions that are searched for rollouts. Each further search covers four times as
+/// many.
 const WINDOW: u64 = 1_000;
 
-/// The newest rollouts of a process, so many at most: of the life that goes on, or of all of them if it is gone. The log is read
-/// backwards until they are found.
+/// Returns the newest rollouts of a process, at most `most`. They belong to its current life or, if the
+/// process is gone, to any. The log is read backwards until they are found.
 pub(crate) async fn past(client: &Client, guid: &ProcessGuid, most: usize) -> Result<Vec<Past>, Failure> {
     let (position, last) = match client.lrp(guid).await {
         Ok(one) => {
@@ -76,8 +76,8 @@ pub(crate) async fn past(client: &Client, guid: &ProcessGuid, most: usize) -> Re
     }
 }
 
-/// The last crash of what a rollout brings, while it was under way: as what ended tells of it, and where that is no longer kept,
-/// as the log does.
+/// Returns the last crash of an instance that the rollout started, during the rollout. The record of ended
+/// instances is consulted first, then the log, which keeps crashes longer.
 async fn last_crash(
     client: &Client,
     guid: &ProcessGuid,
@@ -93,7 +93,7 @@ async fn last_crash(
     Ok(past.and_then(|past| past.last_crash))
 }
 
-/// The newest of the containers that a rollout brought and that crashed while it was under way.
+/// Returns the newest crash among ended containers of the target definition during the rollout.
 fn crash_of(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Crash> {
     let of_rollout = |row: &EndedInstanceRow| {
         let until = rollout.is_over().then_some(rollout.since);
@@ -164,7 +164,7 @@ impl Session<'_> {
 
     async fn rollout_history(&self, guid: &ProcessGuid, limit: u32) -> Result<(), Failure> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        // Also of a process that is gone: the log knows it.
+        // The log still has the rollouts of a removed process.
         let all = past(&self.client, guid, limit).await?;
         if all.is_empty() {
             self.known(guid, "show the rollouts of").await?;
@@ -175,7 +175,7 @@ impl Session<'_> {
         self.output.rows(&all, rows::rollouts)
     }
 
-    /// Steers the rollout of a process, which is then as it is given back.
+    /// Sends a steering command to the rollout of a process. Returns the updated row as well.
     async fn steer(&self, guid: &ProcessGuid, steer: Steer, what: &str) -> Result<(Done, LrpRow), Failure> {
         let what = format!("{what} the rollout of");
         let (_, client) = self.known(guid, &what).await?;

@@ -1,4 +1,4 @@
-//! Rows of answers as tables and as text for people. Pure: rows and the time in, text out.
+//! Formats query rows as tables and as text for people. Pure: takes rows and the time, and returns text.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -27,7 +27,7 @@ use super::table::{Cell, Table, facts, painted};
 use super::waits;
 use super::words::{age, count, mebibytes, one_line, short, span, time_of_day, until, visible_json};
 
-/// Processes.
+/// Builds the table of processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
     let mut table = Table::new(&[
         "PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "WAITING", "CRASHED", "NOTE", "CHANGED",
@@ -48,7 +48,7 @@ pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
     table
 }
 
-/// Removal or rollout of a process, if one is in progress.
+/// Returns the note on a removal or rollout that is in progress.
 fn lrp_note(row: &LrpRow) -> Cell {
     match rollout_under_way(row) {
         _ if !row.desired => Cell::text("being removed"),
@@ -57,19 +57,19 @@ fn lrp_note(row: &LrpRow) -> Cell {
     }
 }
 
-/// The rollout of a process, if it isn't over.
+/// Returns the rollout of a process, unless it is over.
 pub(crate) fn rollout_under_way(row: &LrpRow) -> Option<&RolloutRow> {
     row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_over())
 }
 
-/// A rollout in few words: `rollout to v2, 1/3, paused`.
+/// Formats a rollout in a few words: `rollout to v2, 1/3, paused`.
 fn rollout_note(rollout: &RolloutRow) -> String {
     let paused = if rollout.is_paused() { ", paused" } else { "" };
     let name = rollout_name(rollout.kind, &rollout.target);
     format!("{name}, {}/{}{paused}", rollout.replaced, rollout.total)
 }
 
-/// First line of a text, cut to 40 characters. `None` if it is empty.
+/// Returns the first line of a text, cut to 40 characters. `None` if it is empty.
 fn first_line(text: &str) -> Option<String> {
     let line = text.lines().next().unwrap_or_default().trim();
     match line.char_indices().nth(40) {
@@ -78,7 +78,7 @@ fn first_line(text: &str) -> Option<String> {
     }
 }
 
-/// One process.
+/// Formats the details of a process.
 pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String {
     let mut text = facts(&[
         ("process", row.process_guid.to_string()),
@@ -109,26 +109,26 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
     text
 }
 
-/// The definition that is known to work.
+/// Returns the last definition that is known to be healthy.
 pub(crate) fn healthy(row: &LrpRow) -> String {
     let none = || if row.desired { "none yet" } else { "" }.to_owned();
     row.healthy_definition_id.as_ref().map_or_else(none, ToString::to_string)
 }
 
-/// The definitions of a process, if there are several.
+/// Returns the definitions of a process. Empty if there is only one.
 fn definitions(row: &LrpRow) -> String {
     let ids: Vec<&str> = row.definition_ids.iter().map(|id| id.as_str()).collect();
     if ids.len() > 1 { ids.join(", ") } else { String::new() }
 }
 
-/// The rollout of a process in one line, also when it is over.
+/// Formats the last rollout of a process in one line, even if it is over.
 fn last_rollout(rollout: &RolloutRow, look: Look) -> String {
     let name = rollout_name(rollout.kind, &rollout.target);
     let (replaced, total, since) = (rollout.replaced, rollout.total, age(look.now, rollout.since));
     format!("{name}: {}, {replaced} of {total} replaced, for {since}", rollout.status)
 }
 
-/// Where the rollout of a process stands.
+/// Formats the status of a rollout.
 pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
     let RolloutStatus { lrp, waits, last_crash } = status;
     let Some(rollout) = &lrp.rollout else { return String::new() };
@@ -152,7 +152,7 @@ pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
     ])
 }
 
-/// The rollouts of a process, as the log tells of them.
+/// Builds the table of past rollouts.
 pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
     let columns = ["ROLLOUT", "WHAT", "STATUS", "REPLACED", "BEGAN", "TOOK", "WHO", "NOTE"];
     let mut table = Table::new(&columns);
@@ -172,7 +172,7 @@ pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
     table
 }
 
-/// A spec as somebody would write it: without what says nothing.
+/// Removes null, `false`, and empty values from a spec, since a user would not write them.
 pub(super) fn as_written(value: Value) -> Value {
     let says = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
@@ -191,18 +191,18 @@ pub(super) fn as_written(value: Value) -> Value {
     }
 }
 
-/// Anything as JSON, moved to the right.
+/// Formats a value as JSON, indented by two spaces.
 pub(super) fn indented(thing: &impl serde::Serialize) -> String {
     let text = visible_json(&serde_json::to_string_pretty(thing).unwrap_or_default());
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Instances. Their definitions are shown if one isn't called like its process.
+/// Builds the table of instances. Definitions are shown if one of them is not named like its process.
 pub(crate) fn instances(rows: &[InstanceRow], look: Look) -> Table {
     instances_saying(rows, &[], look)
 }
 
-/// Instances, with what failing monitors say.
+/// Builds the table of instances, with the failures of their monitors.
 pub(crate) fn instances_saying(rows: &[InstanceRow], complaints: &[Complaint], look: Look) -> Table {
     let says = |name: &str, row: &InstanceRow| {
         let complaint = complaints.iter().find(|one| one.instance == name);
@@ -234,7 +234,7 @@ pub(crate) fn instances_saying(rows: &[InstanceRow], complaints: &[Complaint], l
     table
 }
 
-/// The state of an instance, with what is special about it.
+/// Returns the state of an instance, including whether it is evacuating or stopping.
 pub(crate) fn state(row: &InstanceRow) -> String {
     match (row.presence, row.stopping) {
         (InstancePresence::Evacuating, _) => format!("{} EVACUATING", row.state),
@@ -243,13 +243,13 @@ pub(crate) fn state(row: &InstanceRow) -> String {
     }
 }
 
-/// Where an instance is reached.
+/// Returns the addresses of an instance. `None` if it has none.
 pub(crate) fn reached(row: &InstanceRow) -> Option<String> {
     let all: Vec<String> = row.ports.iter().filter_map(|port| client::reached_at(row, port)).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// What is wrong with an instance, if something is.
+/// Returns the problem or the last crash of an instance, if there is one.
 pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
     let due = || row.restart_at.map(|at| format!("restarts {}", until(look.now, at)));
     match row.state {
@@ -265,7 +265,7 @@ pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
     }
 }
 
-/// When a crashed instance comes back.
+/// Describes when a crashed instance restarts, or why it does not.
 pub(crate) fn comes_back(row: &InstanceRow) -> String {
     match row.restart_at {
         Some(at) => format!("restarts at {} UTC{}", time_of_day(at), of_attempts(row)),
@@ -273,18 +273,18 @@ pub(crate) fn comes_back(row: &InstanceRow) -> String {
     }
 }
 
-/// Why a crashed instance does not come back.
+/// Describes why a crashed instance is not restarted.
 fn stays_down(row: &InstanceRow) -> String {
     row.declined.map_or_else(|| "not restarted".to_owned(), |why| format!("not restarted: {why}"))
 }
 
-/// How many restarts are counted, of those that the policy allows.
+/// Formats the number of counted restarts, and the number that the policy allows.
 fn of_attempts(row: &InstanceRow) -> String {
     let attempts = |Attempts { counted, allowed }| format!(" ({counted} of {allowed} restarts)");
     row.attempts.map(attempts).unwrap_or_default()
 }
 
-/// One instance.
+/// Formats the details of an instance.
 pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
     let text = |value: Option<String>| value.unwrap_or_default();
     facts(&[
@@ -312,7 +312,7 @@ fn ports(row: &InstanceRow) -> String {
     row.ports.iter().map(port).collect::<Vec<_>>().join(", ")
 }
 
-/// Tasks.
+/// Builds the table of tasks.
 pub(crate) fn tasks(rows: &[TaskRow], look: Look) -> Table {
     let mut table = Table::new(&["TASK", "DOMAIN", "STATE", "OUTCOME", "CELL", "AGE", "NOTE"]);
     for row in rows {
@@ -329,18 +329,18 @@ pub(crate) fn tasks(rows: &[TaskRow], look: Look) -> Table {
     table
 }
 
-/// How a task ended, if it did.
+/// Returns the outcome of a task. `None` if it has not ended.
 pub(crate) fn outcome(row: &TaskRow) -> Option<&'static str> {
     row.failed.map(|failed| if failed { "FAILED" } else { "SUCCEEDED" })
 }
 
-/// Why a task failed or waits, or the beginning of its result.
+/// Returns the reason that a task failed or waits, or the first line of its result.
 pub(crate) fn task_note(row: &TaskRow) -> Option<String> {
     let problem = row.failure_reason.as_ref().or(row.placement_error.as_ref()).cloned();
     problem.or_else(|| row.result.as_deref().and_then(first_line))
 }
 
-/// One task.
+/// Formats the details of a task.
 pub(crate) fn task(row: &TaskRow, look: Look) -> String {
     let text = |value: Option<String>| value.unwrap_or_default();
     let mut shown = facts(&[
@@ -368,7 +368,7 @@ pub(crate) fn task(row: &TaskRow, look: Look) -> String {
     shown
 }
 
-/// Domains.
+/// Builds the table of domains.
 pub(crate) fn domains(rows: &[DomainRow], look: Look) -> Table {
     let mut table = Table::new(&["DOMAIN", "STATE", "REFRESHED", "EXPIRES"]);
     for row in rows {
@@ -386,7 +386,7 @@ pub(crate) fn domains(rows: &[DomainRow], look: Look) -> Table {
     table
 }
 
-/// Use and quotas of a domain.
+/// Formats the use and the quotas of a domain.
 pub(crate) fn domain_use(row: &DomainUseRow, _: Look) -> String {
     let DomainUseRow { domain, used, quotas, limited } = row;
     facts(&[
@@ -399,7 +399,7 @@ pub(crate) fn domain_use(row: &DomainUseRow, _: Look) -> String {
     ])
 }
 
-/// Cells.
+/// Builds the table of cells.
 pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
     let mut table = Table::new(&[
         "CELL",
@@ -442,13 +442,13 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
     table
 }
 
-/// How long ago a present cell was heard.
+/// Returns the time since the last heartbeat of a cell. `None` if the cell is absent.
 fn heard(row: &CellRow) -> Option<String> {
     let ago = row.heard_ms_ago.filter(|_| row.gone.is_none())?;
     Some(span(std::time::Duration::from_millis(ago - ago % 1_000)))
 }
 
-/// What an operator wants of a cell that is not so yet, and why it is gone.
+/// Returns the reason that a cell is absent, a command that its rep has not received yet, or the cordon.
 fn remark(row: &CellRow) -> String {
     match (&row.gone, row.evacuation_wanted, row.state == schemas::query::CellState::Evacuating) {
         (Some(why), _, _) => format!(": {why}"),
@@ -463,7 +463,7 @@ fn of(used: String, total: String) -> String {
     format!("{used}/{total}")
 }
 
-/// One cell, with what runs there.
+/// Formats the details of a cell, and the work on it.
 pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], look: Look) -> String {
     let Resources { memory_mb, disk_mb, containers, ports } = row.used;
     let total = row.presence.total;
@@ -494,7 +494,7 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
     text
 }
 
-/// What isn't as it ought to be, a line for each, the bad ones in colour.
+/// Formats findings, one per line, with the severity in colour.
 pub(crate) fn findings(all: &[Finding], look: Look) -> String {
     let line = |finding: &Finding| {
         let word = match finding.severity {
@@ -507,7 +507,7 @@ pub(crate) fn findings(all: &[Finding], look: Look) -> String {
     all.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The BBSs and auctioneers that beat.
+/// Builds the table of BBSs and auctioneers that send heartbeats.
 pub(crate) fn services(all: &Services, look: Look) -> String {
     let columns = ["SERVICE", "ROLE", "STATE", "TERM", "HOST", "PID", "VERSION", "POSITION", "LAG", "BEAT"];
     let mut table = Table::new(&columns);
@@ -539,7 +539,7 @@ pub(crate) fn services(all: &Services, look: Look) -> String {
     }
 }
 
-/// The cluster.
+/// Formats the details of the cluster.
 pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
     let beats = |id: &ServiceId| row.services.rows.iter().any(|service| service.id == *id && service.leads);
     let leader = |leader: &Option<schemas::cluster::Leader>| match leader {
@@ -584,7 +584,7 @@ fn malformed_count(aside: &MalformedEntries) -> String {
     format!("{} malformed {entries}", aside.count)
 }
 
-/// The malformed entries of the journal, the last first.
+/// Builds the table of malformed journal entries, the newest first.
 fn malformed_entries(rows: &[MalformedEntry]) -> Table {
     let mut table = Table::new(&["POSITION", "SUBJECT", "WHAT IS WRONG"]);
     for row in rows.iter().rev() {
@@ -600,7 +600,7 @@ pub(crate) fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BT
     if text.is_empty() { "none".to_owned() } else { text }
 }
 
-/// One entry of the log, whole.
+/// Formats a log entry with all its fields.
 pub(crate) fn entry(row: &RecordedEntry) -> String {
     let head = facts(&[("position", row.position.to_string()), ("subject", row.subject.clone())]);
     format!("{head}\n\n{}", indented(&row.entry))
@@ -610,7 +610,7 @@ pub(crate) fn entry(row: &RecordedEntry) -> String {
 #[path = "rows_tests.rs"]
 pub(crate) mod tests;
 
-/// What came of calling a task's owner.
+/// Describes the result of the callbacks of a task.
 fn callback(callback: &Callback) -> String {
     let what = match callback.last.verdict() {
         CallbackVerdict::Delivered => "delivered",

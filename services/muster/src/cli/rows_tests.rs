@@ -1,4 +1,4 @@
-//! What tables look like.
+//! Tests of tables and details.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(crate) fn running(index: u32) -> InstanceRow {
     }
 }
 
-/// The row, of another definition.
+/// Returns the row with another definition.
 pub(crate) fn of_definition(definition: &str, row: InstanceRow) -> InstanceRow {
     InstanceRow { definition_id: DefinitionId::new(definition).unwrap(), ..row }
 }
@@ -148,7 +148,7 @@ pub(crate) fn process() -> LrpRow {
     }
 }
 
-/// A process of two instances, with a rollout to `v2` that has these indices in replacement.
+/// Returns a process of two instances, with a rollout to `v2` that is replacing these indices.
 pub(crate) fn rolling(status: &str, in_replacement: &[u32]) -> LrpRow {
     let definition = |name| DefinitionId::new(name).unwrap();
     let rollout = RolloutRow {

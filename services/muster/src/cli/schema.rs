@@ -1,4 +1,4 @@
-//! `muster schema`: the JSON Schemas of events and commands, as the cluster has them.
+//! `muster schema`: the JSON Schemas of events and commands, as the cluster publishes them.
 
 use schemas::published::{Described, SchemaRow};
 
@@ -12,7 +12,7 @@ pub(crate) async fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure
     let client = connect(global).await?;
     match verb {
         SchemaVerb::List => Output::new(global).rows(&client.schemas().await?, |rows, _| table(rows)),
-        // It is JSON, whoever reads it.
+        // A schema is printed as JSON in every output format.
         SchemaVerb::Show { name } => output::line(&format!("{:#}", client.schema(&name).await?)),
     }
 }

@@ -1,5 +1,5 @@
-//! What `--domain` means to each command. It may stand with every command, since the environment and the file with
-//! options name it for all; given as a flag where it would change nothing, it is refused.
+//! Effect of `--domain` on each command. Every command accepts the option, because the environment and the
+//! options file set it for all commands. As a flag, it is refused if the command ignores it.
 
 use super::args::{
     CellVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Format, Global, InstanceVerb, JournalVerb,
@@ -7,20 +7,20 @@ use super::args::{
 };
 use super::failure::Failure;
 
-/// What a command does with the domain that was named.
+/// Effect of the domain option on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DomainUse {
-    /// It shows only what is of the domain.
+    /// The command shows only resources of the domain.
     Filters,
-    /// What it is about is of the domain, or there is no such thing.
+    /// The target of the command must belong to the domain.
     Checks,
-    /// What a file says of no domain is of this one.
+    /// Items of a file that name no domain get this one.
     Fills,
-    /// Nothing.
+    /// No effect.
     None,
 }
 
-/// What a command does with the domain that was named.
+/// Returns the effect of the domain option on a command.
 pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     match command {
         Command::Task(TaskVerb::Run { .. } | TaskVerb::Plan { .. })
@@ -138,7 +138,7 @@ const fn of_parameterised(verb: &ParameterisedVerb) -> DomainUse {
     }
 }
 
-/// Refuses a domain that was given as a flag to a command that it means nothing to, and a format that a command doesn't have.
+/// Refuses a domain flag that the command ignores, and an output format that the command does not support.
 pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     if global.output == Format::Csv && !matches!(command, Command::Sql { .. }) {
         let why = "csv is no format of this command, but of muster sql alone: use -o table, json or jsonl";

@@ -1,5 +1,5 @@
-//! The terminal while something is drawn on it: a screen of its own, keys that are not shown, and the way back, whichever
-//! way the program ends.
+//! Full-screen drawing: an alternate screen, keys without echo, and a terminal that is restored however the
+//! program ends.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,29 +18,27 @@ use tokio::sync::mpsc;
 use super::failure::{Exit, Failure};
 use super::keys::{self, Key, Move};
 
-/// How often the reader of keys looks whether it is still wanted.
+/// Interval at which the key reader checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// Keys that wait to be acted on.
+/// Capacity of the event queue.
 const KEYS: usize = 64;
-/// The size of a terminal that doesn't say it: columns and lines.
+/// Size of a terminal that does not report it: columns and lines.
 const USUAL_SIZE: (u16, u16) = (80, 24);
 
-/// Whether there is something to be given back. Locked while the terminal is taken or given back: who is about to end the
-/// program waits until that is done.
+/// `true` if the terminal has to be restored. The lock is held while the terminal is taken or restored, so
+/// that a thread that ends the program waits for it.
 static DRAWN_ON: Mutex<bool> = Mutex::new(false);
 
-/// What a key means.
+/// Action that a key triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// To other lines.
     Move(Move),
-    /// Enough.
     Quit,
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
 }
 
-/// The terminal while it is drawn on. Dropped, it is as it was before.
+/// A terminal that is drawn on. It is restored when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Screen {
     keys: Option<mpsc::Receiver<Event>>,
@@ -48,7 +46,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal. Keys are read where the standard input is one.
+    /// Takes the terminal. Keys are read if the standard input is a terminal.
     pub(crate) fn open() -> Result<Self, Failure> {
         let failed =
             |error: io::Error| Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}"));
@@ -70,12 +68,12 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Whether there are keys to act on.
+    /// Returns `true` if keys are read.
     pub(crate) const fn has_keys(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// The next key that means something; never one where there are none. Cancel-safe.
+    /// Returns the next key that triggers an action. Waits forever if no keys are read. Cancel-safe.
     pub(crate) async fn key(&mut self) -> Meaning {
         loop {
             if let Some(key) = meaning(&self.event().await) {
@@ -84,7 +82,7 @@ impl Screen {
         }
     }
 
-    /// The next event, whatever it means; never one where there are none. Cancel-safe.
+    /// Returns the next event of the terminal. Waits forever if no keys are read. Cancel-safe.
     pub(crate) async fn event(&mut self) -> Event {
         let event = match &mut self.keys {
             Some(keys) => keys.recv().await,
@@ -96,14 +94,14 @@ impl Screen {
         }
     }
 
-    /// Columns and lines.
+    /// Returns the columns and lines of the terminal.
     pub(crate) fn size() -> (usize, usize) {
         let (columns, lines) = crossterm::terminal::size().unwrap_or_default();
         let (columns, lines) = if columns == 0 || lines == 0 { USUAL_SIZE } else { (columns, lines) };
         (columns.into(), lines.into())
     }
 
-    /// Draws these lines over what was drawn before.
+    /// Draws lines over the previous ones.
     pub(crate) fn draw(lines: &[String]) -> Result<(), Failure> {
         let mut text = vec![];
         compose(&mut text, lines).and_then(|()| io::stdout().lock().write_all(&text)).map_err(|error| {
@@ -116,7 +114,7 @@ impl Screen {
 fn compose(text: &mut Vec<u8>, lines: &[String]) -> io::Result<()> {
     queue!(text, MoveTo(0, 0))?;
     for (at, line) in lines.iter().enumerate() {
-        // The last line has no end: the screen would move on.
+        // A line end after the last line would scroll the screen.
         let end = if at + 1 == lines.len() { "" } else { "\r\n" };
         text.extend_from_slice(line.as_bytes());
         queue!(text, Clear(ClearType::UntilNewLine))?;
@@ -145,7 +143,7 @@ fn take(has_keys: bool) -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen, Hide)
 }
 
-/// Makes the terminal what it was, once. Nobody is left to see that it can't be done.
+/// Restores the terminal, once. Errors are ignored, because they could not be shown.
 fn give_back() {
     let mut drawn_on = drawn_on();
     if std::mem::take(&mut *drawn_on) {
@@ -154,7 +152,7 @@ fn give_back() {
     }
 }
 
-/// Reads keys until nobody wants them.
+/// Reads events until the screen is dropped.
 fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     while wanted.load(Ordering::SeqCst) {
         let event = match event::poll(LOOK) {
@@ -169,7 +167,7 @@ fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     }
 }
 
-/// What an event of the terminal means, with Ctrl or without.
+/// Returns the action that an event triggers. A character counts the same with and without Ctrl.
 fn meaning(event: &Event) -> Option<Meaning> {
     let key = match keys::key(event)? {
         Key::Resized => return Some(Meaning::Resized),

@@ -1,4 +1,4 @@
-//! `muster secrets`: the files of keys. They are this program's alone: no cluster ever sees a key.
+//! `muster secrets`: manages key files. Keys are used locally and never sent to a cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +17,10 @@ use super::table::{Cell, Table};
 use super::words::count;
 use crate::error::{ServiceError, chain};
 
-/// As many of those that use a key are named.
+/// Maximum number of users of a key that are listed.
 const NAMED: usize = 20;
 
-/// The keys of who decides here what a BBS would decide: the secrets of what is desired are sealed first, as there.
+/// Key file of a command that decides locally. Like in a BBS, secrets in desired work are sealed first.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeysHere {
     /// File of the cluster's keys for secrets [default: that of a local cluster, in its data folder]
@@ -37,7 +37,7 @@ impl KeysHere {
     }
 }
 
-/// What became of a file of keys.
+/// Output of a command that changes a key file.
 #[derive(Serialize)]
 struct Changed<'a> {
     file: &'a Path,
@@ -45,7 +45,7 @@ struct Changed<'a> {
     key: &'a str,
 }
 
-/// A key as it may be shown.
+/// Output row for a key, without the key itself.
 #[derive(Serialize)]
 struct Shown {
     id: String,
@@ -63,7 +63,7 @@ pub(crate) async fn run(verb: SecretsVerb, global: &Global) -> Result<(), Failur
     }
 }
 
-/// The file that was named, or that of a local cluster.
+/// Returns the selected key file, or that of a local cluster.
 fn file(keys: KeyFile, global: &Global) -> Result<PathBuf, Failure> {
     let usual = || data_folder(global).map(|folder| folder.join(::secrets::FILE));
     keys.file.or_else(usual).ok_or_else(|| {
@@ -103,7 +103,8 @@ fn init(path: &Path, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Adds a key that only opens: what is sealed with it can be opened everywhere by the time that it seals.
+/// Adds a key that only opens. Distributing the file first ensures that every process can open secrets once
+/// the key seals.
 fn add(path: &Path, global: &Global) -> Result<(), Failure> {
     let key = new_key()?;
     let id = key.id().to_owned();
@@ -166,7 +167,7 @@ async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<()
         return Err(doing(unconfirmed(key, global).await));
     }
     Ring::change(path, |ring| {
-        // Somebody may have changed it meanwhile.
+        // Another process may have changed the file since the first check.
         check_forgettable(ring, key, path)?;
         ring.take(key);
         Ok::<_, Failure>(())
@@ -179,7 +180,7 @@ async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<()
     })
 }
 
-/// A key that isn't there, or that seals, can't be forgotten.
+/// Fails if the key does not exist or is the sealing key.
 fn check_forgettable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure> {
     if ring.find(key).is_none() {
         return Err(unknown(key, path, ring));
@@ -193,7 +194,7 @@ fn check_forgettable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure>
     Ok(())
 }
 
-/// What forgetting a key would mean.
+/// Returns the failure without `--yes`, which describes the consequences of forgetting a key.
 async fn unconfirmed(key: &str, global: &Global) -> Failure {
     let confirm = "to forget it all the same: --yes";
     match users(key, global).await {
@@ -233,12 +234,13 @@ async fn unconfirmed(key: &str, global: &Global) -> Failure {
     }
 }
 
-/// What would miss a key.
+/// Resources that need a key.
 #[derive(Default)]
 struct Users {
-    /// What is desired with a secret that is sealed with it.
+    /// Desired resources with a secret that is sealed with the key.
     certain: Vec<String>,
-    /// Processes whose rollout keeps a definition for its rollback, which no row shows and which may be sealed with it.
+    /// Resources that may need the key for a definition that no row shows: a rollout's previous one, or that
+    /// of a waiting dispatch.
     possible: Vec<String>,
 }
 
@@ -252,7 +254,7 @@ impl Users {
     }
 }
 
-/// Everything that is desired with a secret that is sealed with a key, or may go back to one.
+/// Returns the desired resources with a secret that is sealed with a key, and those that may return to one.
 async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
     let client: Client = connect(global).await?;
     let all = Only::default();
@@ -285,7 +287,8 @@ async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
     Ok(users)
 }
 
-/// Whether something holds a value that is sealed with a key: `{"sealed": {"key": .., "data": ..}}`.
+/// Returns `true` if the value contains a secret that is sealed with the key: `{"sealed": {"key": .., "data":
+/// ..}}`.
 fn is_sealed_with(value: &Value, key: &str) -> bool {
     match value {
         Value::Object(object) => {

@@ -1,11 +1,11 @@
-//! One command about several things: what becomes of each is shown, and none keeps the others from their turn. The exit status
-//! is that of what failed, or `Several` if those differ.
+//! Commands with several targets: the result of each is reported, and a failure does not stop the others. The
+//! exit status is that of the failures, or `Several` if they differ.
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
 
-/// What became of several things so far.
+/// Results of a command with several targets.
 #[derive(Debug)]
 pub(crate) struct Several<'a> {
     global: &'a Global,
@@ -14,12 +14,13 @@ pub(crate) struct Several<'a> {
 }
 
 impl<'a> Several<'a> {
-    /// Begins with so many things.
+    /// Starts a command with `count` targets.
     pub(crate) const fn new(global: &'a Global, count: usize) -> Self {
         Self { global, count, failures: vec![] }
     }
 
-    /// Takes what became of one; none: it failed. That nobody answers ends all: nobody will answer for the next either.
+    /// Records the result of one target. Returns `None` if it failed. An unreachable cluster ends the
+    /// command, because the other targets would fail as well.
     pub(crate) fn note<T>(&mut self, became: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match became {
             Ok(done) => Ok(Some(done)),
@@ -35,7 +36,7 @@ impl<'a> Several<'a> {
         }
     }
 
-    /// Whether all went well so far.
+    /// Returns `true` if no target has failed so far.
     pub(crate) const fn is_well(&self) -> bool {
         self.failures.is_empty()
     }
@@ -44,7 +45,8 @@ impl<'a> Several<'a> {
         (self.count > 1).then(|| "what is not listed was not tried, or its outcome is unknown".to_owned())
     }
 
-    /// The end: the one failure, or what is left to say when each was told already.
+    /// Returns the overall result. With several targets, the failures were already reported and only the exit
+    /// status remains.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         let mut exits = self.failures.iter().map(|failure| failure.exit);
         let Some(first) = exits.next() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! `muster sql`: questions to the tables, read only.
+//! `muster sql`: read-only queries on the tables.
 
 use projections::tables::time;
 use projector::Url;
@@ -15,7 +15,7 @@ use super::output::{Output, note};
 use super::table::{Cell, Table};
 use crate::error::chain;
 
-/// Bytes of an answer that are written at once.
+/// Minimum number of bytes per write, except for the last one.
 const CHUNK: usize = 64 << 10;
 
 pub(crate) async fn run(
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Writes an answer row by row, however many they are.
+/// Writes a result row by row, so that its size is not limited by memory.
 async fn stream(
     reading: &mut Reading,
     question: &str,
@@ -72,17 +72,17 @@ async fn stream(
         }
         output.bytes_of_program(&std::mem::take(&mut bytes))
     });
-    // Of an answer that is cut off, what was there of it is shown.
+    // Rows that arrived before an error are written as well.
     let answered = answered.await;
     output.bytes_of_program(&bytes).and(answered)
 }
 
-/// The database that is named, or that of a local cluster.
+/// Returns the selected database, or that of a local cluster.
 pub(super) fn database_of(named: Option<Url>, global: &Global) -> Result<Url, Failure> {
     named.map_or_else(|| usual(global), Ok)
 }
 
-/// The position before the first event that was decided later than a time.
+/// Returns the position before the first event that was decided after `at`.
 async fn position_of(reading: &mut Reading, at: Timestamp, end: Position) -> Result<Position, Failure> {
     let text = time(at);
     let asked = reading.ask(&format!("SELECT min(position) FROM events WHERE at > '{text}'")).await?;
@@ -96,7 +96,7 @@ async fn position_of(reading: &mut Reading, at: Timestamp, end: Position) -> Res
     }
 }
 
-/// The database of a local cluster.
+/// Returns the database of a local cluster.
 fn usual(global: &Global) -> Result<Url, Failure> {
     let folder = data_folder(global).ok_or_else(|| {
         Failure::usage("no database is named: give --database sqlite:FILE or postgres://USER@HOST/DATABASE, or set MUSTER_DATABASE")
@@ -112,7 +112,7 @@ fn usual(global: &Global) -> Result<Url, Failure> {
         .advise("or name a database: --database sqlite:FILE or --database postgres://USER@HOST/DATABASE"))
 }
 
-/// Each row as an object.
+/// Converts each row to an object.
 fn objects(answer: &Answer) -> Vec<Map<String, Value>> {
     answer.rows.iter().map(|row| object(&answer.columns, row.clone())).collect()
 }
@@ -152,7 +152,7 @@ fn csv_line(_: &Question, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
     csv_record(&row.into_iter().map(csv_field).collect::<Vec<_>>())
 }
 
-/// Nothing is an empty field.
+/// Formats a value as a CSV field. Null is an empty field.
 fn csv_field(value: Value) -> String {
     match value {
         Value::Null => String::new(),

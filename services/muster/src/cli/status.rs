@@ -1,4 +1,4 @@
-//! `muster status`: how the cluster is, on one screen, and in the exit status.
+//! `muster status`: the health of the cluster on one screen, and as the exit status.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ use super::rows;
 use super::table::{Cell, Table, facts, painted};
 use super::words::{bytes, count, one_line};
 
-/// How long is waited for an answer: who asks how a cluster is wants to know soon that nobody answers.
+/// Timeout of the query. Short, so that an unreachable cluster is reported soon.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long is waited for what cells know of monitors.
+/// Timeout of the queries for monitor results.
 const MONITORS: Duration = Duration::from_secs(2);
 
-/// How the cluster is, with what only cells know.
+/// Output of `muster status`: the status of the cluster, and monitor results that only cells have.
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
     status: StatusRow,
-    /// What failing monitors say, of the instances that are being started.
+    /// Failures of the monitors of starting instances.
     monitors: Vec<Complaint>,
 }
 
-/// What a failing monitor says.
+/// A failure reported by a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Complaint {
     pub(crate) instance: String,
@@ -44,7 +44,7 @@ pub(crate) struct Complaint {
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
     let client = match global.past {
-        // What was has no hurry.
+        // A query of the past is not urgent.
         Some(_) => client,
         None => client.patience(global.timeout.unwrap_or(PATIENCE).min(PATIENCE)),
     };
@@ -68,22 +68,22 @@ const fn exit_of(health: Health) -> Exit {
     }
 }
 
-/// The first instances that are being started, `PROCESS/INDEX`: whose monitors may be asked about.
+/// Returns the names of the first starting instances, `PROCESS/INDEX`, whose monitors can be queried.
 pub(crate) fn starting(rows: &[InstanceRow]) -> Vec<String> {
     let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
     let called = Names::of_rows(rows);
     starting.take(STATUS_NAMED).map(|row| called.of(row)).collect()
 }
 
-/// What the monitors of these instances have to say, as far as their cells answer.
+/// Returns the failures reported by the monitors of these instances. Cells that do not answer are left out.
 pub(crate) async fn complaints(client: &Client, starting: &[String]) -> Vec<Complaint> {
     if client.asks_as_of().is_some() {
-        // No log has that.
+        // Monitor results are not in the log.
         return vec![];
     }
     let client = client.clone().patience(MONITORS);
     let ask = async |name: &String| {
-        // A cell that doesn't answer is told of by its silence.
+        // A cell that does not answer is already shown as silent.
         let all = timeout(MONITORS, client.instance_health(name)).await.ok()?.ok()?;
         let says = all.into_iter().find_map(|one| one.health)?.complaint()?;
         Some(Complaint { instance: name.clone(), says })
@@ -91,7 +91,7 @@ pub(crate) async fn complaints(client: &Client, starting: &[String]) -> Vec<Comp
     join_all(starting.iter().map(ask)).await.into_iter().flatten().collect()
 }
 
-/// All of it for people.
+/// Formats the status as text.
 fn screen(row: &StatusRow, monitors: &[Complaint], look: Look) -> String {
     let mut parts = vec![head(row, look), rows::services(&row.cluster.services, look)];
     if !row.cells.is_empty() {
@@ -110,7 +110,7 @@ fn screen(row: &StatusRow, monitors: &[Complaint], look: Look) -> String {
     parts.join("\n\n")
 }
 
-/// The stream that holds the log: `3 replicas, 3 in sync, 4711 entries, 12 MiB`.
+/// Formats the state of the stream that holds the log: `3 replicas, 3 in sync, 4711 entries, 12 MiB`.
 fn log_text(log: &LogRow) -> String {
     let most = log.max_bytes.map(|most| format!(" of {}", bytes(most))).unwrap_or_default();
     format!(

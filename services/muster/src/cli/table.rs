@@ -1,47 +1,43 @@
-//! Tables: columns without borders, from plain data.
+//! Plain-text tables: columns without borders.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell as Painted, CellAlignment, Color, ContentArrangement};
 
 use super::words::one_line;
 
-/// A table that is to be shown.
+/// A table to render.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     headers: Vec<String>,
     rows: Vec<Vec<Cell>>,
 }
 
-/// What stands in one place of a table.
+/// Content of one field of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
-    /// Text.
     Text(String),
-    /// A number, or something that is compared like one: stands to the right.
+    /// A number, or text that is compared like one. Right-aligned.
     Number(String),
-    /// A state, coloured by how good it is.
+    /// A state, coloured by its severity.
     State(String),
-    /// Nothing.
+    /// No content, rendered as `-`.
     None,
 }
 
 impl Cell {
-    /// Text.
     pub(crate) fn text(text: impl ToString) -> Self {
         Self::Text(text.to_string())
     }
 
-    /// A number.
     pub(crate) fn number(number: impl ToString) -> Self {
         Self::Number(number.to_string())
     }
 
-    /// A state.
     pub(crate) fn state(state: impl ToString) -> Self {
         Self::State(state.to_string())
     }
 
-    /// Text, if there is some.
+    /// Creates a text field. `None` creates an empty one.
     pub(crate) fn maybe(text: Option<impl ToString>) -> Self {
         text.map_or(Self::None, Self::text)
     }
@@ -59,7 +55,8 @@ impl Cell {
     }
 }
 
-/// The colour of a state: green is well, yellow is on its way, red is bad. It never says more than the word.
+/// Returns the colour of a state: green is good, yellow is in progress, red is bad. The word alone carries
+/// the information.
 fn colour_of(state: &str) -> Option<Color> {
     match state.split(' ').next().unwrap_or_default() {
         "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" | "completed"
@@ -72,7 +69,7 @@ fn colour_of(state: &str) -> Option<Color> {
     }
 }
 
-/// A state by itself, coloured as in a table.
+/// Formats a state in the colour that tables use.
 pub(crate) fn painted(state: &str, colour: bool) -> String {
     let code = match colour_of(state).filter(|_| colour) {
         Some(Color::Green) => 32,
@@ -84,17 +81,16 @@ pub(crate) fn painted(state: &str, colour: bool) -> String {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Creates a table with these columns.
     pub(crate) fn new(headers: &[impl ToString]) -> Self {
         Self { headers: headers.iter().map(ToString::to_string).collect(), rows: vec![] }
     }
 
-    /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }
 
-    /// The table as lines, without a line end behind the last.
+    /// Renders the table, without a line end after the last line.
     pub(crate) fn render(&self, colour: bool) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -117,7 +113,7 @@ impl Table {
     }
 }
 
-/// Names and values, one to a line, the values under each other.
+/// Formats names and values, one pair per line, with aligned values. Empty values are left out.
 pub(crate) fn facts(facts: &[(&str, String)]) -> String {
     let shown: Vec<_> = facts.iter().filter(|(_, value)| !value.is_empty()).collect();
     let width = shown.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `muster task`.
+//! `muster task`: commands for tasks.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use super::progress::Bar;
 use super::several::Several;
 use super::{ended, file, find, instance, plan, rows, words};
 
-/// What a command did to a task.
+/// Output of a command that changes a task.
 #[derive(Serialize)]
 struct Changed<'a> {
     task_guid: &'a TaskGuid,
@@ -32,7 +32,7 @@ struct Changed<'a> {
     version: u64,
 }
 
-/// How a task ended.
+/// Output for a task that ended.
 #[derive(Serialize)]
 struct Ended<'a> {
     task_guid: &'a TaskGuid,
@@ -114,7 +114,7 @@ fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Fa
     output.next(&changed, |_, _| format!("task {guid} {did}"))
 }
 
-/// The tasks of a file, with which something is done; it has to hold one.
+/// Returns the tasks of a file. Fails if there is none. `done` is the participle for the note on other items.
 pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
     let (mut tasks, mut rest) = (vec![], BTreeSet::new());
     for item in items {
@@ -171,14 +171,15 @@ async fn desire_one(client: &Client, task: DesiredTask) -> Result<Done, Failure>
     }
 }
 
-/// That a task can't be run, or planned: if its guid is not free, what frees it.
+/// Adds context to the failure to run or plan a task. If its guid is taken, the advice names the command that
+/// frees it.
 pub(super) fn not_run(failure: Failure, doing: &str, guid: &TaskGuid) -> Failure {
     let taken = failure.code == Code::ResourceExists.to_string();
     let free = format!("a task guid is free again when its task was resolved: muster task resolve {guid}");
     failure.doing(format!("{doing} task {guid}")).advise_some(taken.then_some(free))
 }
 
-/// Waits for the end of a task, and shows it.
+/// Waits for the end of a task, and prints its outcome.
 async fn wait_for(
     client: &Client,
     guid: &TaskGuid,
@@ -192,7 +193,7 @@ async fn wait_for(
     show(guid, &end, alone, output)
 }
 
-/// Waits for the end of a task. An interrupt of the user ends the wait and not the task.
+/// Waits for the end of a task. An interrupt ends the wait, not the task.
 pub(super) async fn until<T>(
     guid: &TaskGuid,
     waits: impl Future<Output = Result<T, client::Error>>,
@@ -241,7 +242,7 @@ pub(super) fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) 
     failure_reason.map_or(Ok(()), |reason| Err(failed(guid, reason)))
 }
 
-/// What a failed task means for who waited for it.
+/// Returns the failure of the command for a task that failed.
 fn failed(guid: &TaskGuid, reason: &str) -> Failure {
     let unplaced = [NO_COMPATIBLE_CELLS, INSUFFICIENT_RESOURCES, UNREACHABLE_CELLS];
     let why = format!("task {guid} failed: {}", words::one_line(reason));

@@ -1,8 +1,8 @@
-//! `muster trace`: everything that one command caused, from the log, however long ago it was.
+//! `muster trace`: everything that a command caused, read from the whole log.
 //!
-//! The log is read twice, and nothing is kept of it but what is wanted: first for what the id names, then for the decisions
-//! of that chain. [`tree`] makes the tree of them, and [`otlp`] spans of the tree: for those it is read once more if something of
-//! the chain joined an evaluation that is not of it.
+//! The log is read twice, and only relevant decisions are kept: first to resolve the id, then to collect the
+//! decisions of its chain. [`tree`] arranges them as a tree, and [`otlp`] converts the tree to spans. For
+//! spans, the log is read once more if a decision of the chain joined an evaluation of another chain.
 
 mod otlp;
 mod sought;
@@ -46,7 +46,8 @@ pub(crate) async fn run(id: Sought, to: Option<&Collector>, global: &Global) -> 
     }
 }
 
-/// Where the evaluations began that something of a chain joined, and that are not of it.
+/// Returns the start of each evaluation that a decision of the chain joined and that belongs to another
+/// chain.
 async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<Known, Failure> {
     let mut known = Known::at_most(usize::MAX);
     steps.iter().for_each(|step| known.learn(&step.decision));
@@ -57,12 +58,12 @@ async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<Known, Fai
     }
     events::each(client, Position(0), None, |entry| {
         for Decided { decision, .. } in decided(vec![entry]) {
-            // The chain may belong to a client's trace, which its first decision says.
+            // The chain of the evaluation may belong to a client's trace, which its first decision names.
             if decision.traceparent.is_some() {
                 known.learn(&decision);
             }
             for event in decision.events.iter().filter_map(Event::as_evaluation) {
-                // The first that speaks of it is the one that it began with.
+                // The first event of an evaluation marks its start.
                 if sought.remove(&event.evaluation(decision.id)) {
                     known.learn(&decision);
                 }
@@ -74,11 +75,11 @@ async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<Known, Fai
     Ok(known)
 }
 
-/// What an id names.
+/// Resolves an id.
 async fn find(client: &Client, id: Sought) -> Result<Target, Failure> {
     let mut hits = Hits::of(id);
     events::each(client, Position(0), None, |entry| {
-        // The whole id of a decision names that, and it stands in the log once.
+        // A complete decision id is unique, so the search can stop.
         let named = decided(vec![entry]).iter().any(|one| hits.take(one));
         Ok(if named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })
@@ -86,7 +87,7 @@ async fn find(client: &Client, id: Sought) -> Result<Target, Failure> {
     hits.target()
 }
 
-/// The decisions of what is traced, in the order of the log.
+/// Returns the decisions of the traced chains, in the order of the log.
 async fn chain(client: &Client, target: &Target) -> Result<Vec<Decided>, Failure> {
     let mut chain = vec![];
     events::each(client, target.after, None, |entry| {

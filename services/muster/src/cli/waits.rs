@@ -1,4 +1,4 @@
-//! Why a rollout waits, in one sentence. Pure: rows in, text out.
+//! Reason that a rollout waits, in one sentence. Pure: takes rows and returns text.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::describe::indices;
 use super::rows::{comes_back, rollout_under_way};
 use super::words::{count, one_line, span};
 
-/// Why the rollout of a process isn't over; none: none is under way.
+/// Returns the reason that the rollout of a process is not over. `None` if no rollout is in progress.
 pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     let rollout = rollout_under_way(lrp)?;
     if rollout.is_paused() {
@@ -20,7 +20,7 @@ pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     let policy = policies.of(rollout.kind);
     let mut indices: Vec<(u8, String)> =
         rollout.in_replacement.iter().map(|index| of_index(rollout, policy, instances, index)).collect();
-    // What is in trouble goes before what takes its time.
+    // Problems are reported before normal progress.
     indices.sort_by_key(|(rank, _)| *rank);
     let more = indices.len().saturating_sub(1);
     let first = indices.into_iter().next().map(|(_, sentence)| sentence);
@@ -31,7 +31,7 @@ pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     })
 }
 
-/// That somebody has to do something.
+/// Describes a paused rollout, and the commands that continue it.
 fn paused(rollout: &RolloutRow) -> String {
     let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
     let reason = if reason.starts_with("paused") { reason } else { format!("paused: {reason}") };
@@ -42,7 +42,7 @@ fn paused(rollout: &RolloutRow) -> String {
     format!("{reason} ({can})")
 }
 
-/// What an index in replacement waits for, and how late in the telling it comes.
+/// Describes the state of an index in replacement. The number is its rank; the lowest rank is reported.
 fn of_index(
     rollout: &RolloutRow,
     policy: &UpdatePolicy,
@@ -83,7 +83,7 @@ fn of_index(
     }
 }
 
-/// What an index waits for whose new instance runs.
+/// Describes the state of an index whose new instance runs.
 fn runs(
     policy: &UpdatePolicy,
     new: &InstanceRow,
@@ -101,7 +101,7 @@ fn runs(
     }
 }
 
-/// What a rollout waits for that has no index in replacement.
+/// Describes the state of a rollout without an index in replacement.
 fn between(lrp: &LrpRow, rollout: &RolloutRow, policy: &UpdatePolicy, instances: &[InstanceRow]) -> String {
     if !rollout.stalled.is_empty() {
         let (which, are) = match rollout.stalled.len() {
@@ -146,7 +146,7 @@ mod tests {
         InstanceRow { cell_id: Some(CellId::new(cell).unwrap()), ..row }
     }
 
-    /// Why a rollout waits whose index 0 runs its old instance and has this new one.
+    /// Returns the reason for a rollout in which index 0 runs its old instance and has this new one.
     fn waits(new: InstanceRow) -> String {
         let rows = [running(0), of_definition("v2", on("c2", new)), running(1)];
         why(&rolling("updating", &[0]), &rows).unwrap()
@@ -178,7 +178,7 @@ mod tests {
             "index 0 waits for its new instance to stop on c2"
         );
 
-        // Of several the one in trouble is told.
+        // The index with a problem is reported.
         let v2 = |row| of_definition("v2", row);
         let rows = [running(0), v2(running(0)), running(1), v2(InstanceRow { index: 1, ..unplaced })];
         assert_eq!(

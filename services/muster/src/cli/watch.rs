@@ -1,4 +1,4 @@
-//! `muster watch`: the live view on a terminal, plain lines elsewhere.
+//! `muster watch`: a live view on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -21,11 +21,11 @@ use super::screen::{Meaning, Screen};
 use super::status::{Complaint, complaints, starting};
 use super::words::{count, one_line};
 
-/// How often the ages on a terminal are brought up to date.
+/// Maximum interval between redraws, which update the ages.
 const TICK: Duration = Duration::from_secs(1);
-/// How long events are gathered before the view is drawn again; where asking takes long, as much longer.
+/// Minimum time for which events are collected before a redraw. Slow queries increase it.
 const GATHER: Duration = Duration::from_millis(100);
-/// Of how much of the time the view may ask what there is: one part in this many.
+/// Collection time, as a multiple of the duration of the queries. Limits the load on the cluster.
 const ASKING: u32 = 5;
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
@@ -40,7 +40,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// Shows what there is on a terminal, below a heading, or without one what happens line by line.
+/// Shows the live view below a heading. Without a heading, or for programs, prints events line by line.
 pub(crate) async fn show(
     client: &Client,
     events: Events,
@@ -54,7 +54,7 @@ pub(crate) async fn show(
     }
 }
 
-/// Tells what happens, line by line.
+/// Prints events line by line.
 async fn tell(mut events: Events, output: Output) -> Result<(), Failure> {
     loop {
         let entry = events.next().await?;
@@ -62,8 +62,7 @@ async fn tell(mut events: Events, output: Output) -> Result<(), Failure> {
     }
 }
 
-/// Draws the view, and draws it again over itself whenever something happened, a key was typed or a second is over. Ends
-/// when the user has seen enough.
+/// Draws the view, and redraws it after events, after keys and every second. Returns when the user quits.
 async fn draw(
     client: &Client,
     mut events: Events,
@@ -94,18 +93,18 @@ async fn draw(
     }
 }
 
-/// What came while nothing was drawn.
+/// Result of the wait between two redraws.
 enum Gathered {
-    /// Something happened.
+    /// Events arrived.
     Changed,
-    /// Nothing, but a key or the time.
+    /// No event arrived.
     Nothing,
-    /// The user has seen enough.
+    /// The user quit.
     Enough,
 }
 
-/// Waits for something to happen, and then a moment for more; at most until the ages are to be brought up to date. A key
-/// is acted on at once.
+/// Waits for an event, then collects further events for a moment. Returns at the latest when the ages are due
+/// for an update. Keys take effect at once.
 async fn gather(
     events: &mut Events,
     screen: &mut Screen,
@@ -144,7 +143,8 @@ async fn gather(
     }
 }
 
-/// Who asks what the monitors of instances that start say, so that nobody who looks waits for a cell.
+/// Background task that queries the monitors of starting instances, so that a slow cell does not delay the
+/// view.
 #[derive(Debug)]
 struct Monitors {
     about: watch::Sender<Vec<String>>,
@@ -162,7 +162,7 @@ impl Monitors {
                 let now = complaints(&client, &names).await;
                 told.send_if_modified(|was| std::mem::replace(was, now.clone()) != now);
                 let due = Instant::now() + TICK;
-                // Where nothing starts there is nothing to ask.
+                // Without starting instances there is nothing to query.
                 if names.is_empty() && asked.changed().await.is_err() {
                     return;
                 }
@@ -172,13 +172,13 @@ impl Monitors {
         Self { about, says, task }
     }
 
-    /// Asks about those that start.
+    /// Selects the starting instances among these rows for the queries.
     fn ask_about(&self, rows: &[InstanceRow]) {
         let names = starting(rows);
         self.about.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
     }
 
-    /// What they say, whenever that is something else. Cancel-safe.
+    /// Returns the failures whenever they change. Cancel-safe.
     async fn say(&mut self) -> Vec<Complaint> {
         match self.says.changed().await {
             Ok(()) => self.says.borrow_and_update().clone(),
@@ -193,7 +193,7 @@ impl Drop for Monitors {
     }
 }
 
-/// Asks what there is.
+/// Queries the current state, and updates the view.
 async fn look_again(client: &Client, domain: Option<&Domain>, view: &mut View) -> Result<(), Failure> {
     let only = domain.map_or_else(Only::default, |domain| Only::domain(domain.clone()));
     let (mut instances, mut tasks) = (client.instances(&only).await?, client.tasks(&only).await?);

@@ -1,4 +1,5 @@
-//! `muster what-if`: the recorded cluster goes on with changes, here and in virtual time. Nothing is written.
+//! `muster what-if`: continues the recorded cluster with changes, locally and in virtual time. Writes
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,37 +27,36 @@ use super::words::{count, parse_duration, took};
 use super::{moment, recorded};
 use schemas::query::AsOf;
 
-/// What `muster what-if` is given.
+/// Options of `muster what-if`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WhatIfArgs {
-    /// Changes, one after the other, each in quotes: "lose cell c2", "scale web=5", "update web web.toml" and others; see
-    /// docs/what-if.md
+    /// Changes, applied in order, each in quotes: "lose cell c2", "scale web=5", "update web web.toml" and
+    /// others; see docs/what-if.md
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,
-    /// File with changes, one on each line, before those that are given; - is the standard input
+    /// File with changes, one on each line, applied before those of the command line; - is the standard input
     #[arg(short, long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Go on from this moment: a position, a time, or a time ago as -10m [default: the end of the log]
+    /// Start from this moment: a position, a time, or a time ago as -10m [default: the end of the log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     as_of: Option<AsOf>,
-    /// Let so much time pass after the last change [default: until nothing is under way, an hour at most]
+    /// Time to simulate after the last change [default: until the cluster is at rest, an hour at most]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     length: Option<Duration>,
-    /// How long the cluster takes silence of most cells for a fault of the network
+    /// Time during which the cluster treats silence of most cells as a network fault
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     mass_loss_wait: Duration,
     #[command(flatten)]
     keys: KeysHere,
 }
 
-/// An answer.
+/// Output of `muster what-if`.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
-    /// Where the log was left.
+    /// Log position that the simulation started from.
     position: Position,
-    /// When that was.
+    /// Time of that position.
     time: Timestamp,
-    /// What is changed.
     changes: &'a [String],
     #[serde(flatten)]
     told: &'a WhatIf,
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: &WhatIfArgs, global: &Global) -> Result<(), Failur
     if told.fits { Ok(()) } else { Err(Failure::silent(Exit::NotPlaced)) }
 }
 
-/// The lines that say something.
+/// Returns the changes of the file and the command line, without blank lines and comments.
 fn lines(args: &WhatIfArgs) -> Result<Vec<String>, Failure> {
     let of_file = args.file.as_deref().map(file::read).transpose()?.unwrap_or_default();
     let all = of_file.lines().map(str::to_owned).chain(args.changes.iter().cloned());
@@ -104,7 +104,7 @@ fn numbered(at: usize, line: &str) -> String {
     format!("change {} ({line})", at + 1)
 }
 
-/// Why there is no answer, with names that were probably meant.
+/// Returns the failure, with similar names as advice.
 fn not_done(no: NoAnswer, lines: &[String], recording: &Recording) -> Failure {
     let refusal = match no.why {
         Failed::Unusable(unusable) => return unusable.into(),
@@ -199,7 +199,7 @@ fn moves(all: &[Move]) -> Table {
     table
 }
 
-/// Whether it is where it was, in another container.
+/// Returns `true` if the instance or task is on the same cell in another container.
 fn replaced(one: &Move) -> bool {
     let both = one.before.as_ref().zip(one.after.as_ref());
     both.is_some_and(|(before, after)| {

@@ -1,4 +1,5 @@
-//! `muster why`: from what is, back to the first command.
+//! `muster why`: explains the state of an instance or a task by the decisions that led to it, back to the
+//! first command.
 
 use client::Client;
 use schemas::entry::{Aggregate, Event};
@@ -21,28 +22,27 @@ use super::status::complaints;
 use super::table::{Cell, Table};
 use super::words::{age, one_line, short};
 
-/// Causes that are followed. A longer chain is a process that crashes and crashes.
+/// Maximum number of causes that are followed. Longer chains come from processes that crash repeatedly.
 const LONGEST: usize = 256;
-/// Steps that are shown before those in the middle are left out.
+/// Maximum number of steps that are shown. In longer chains, steps in the middle are left out.
 const SHOWN: usize = 12;
 
-/// Why an instance or a task is where it is.
+/// Explanation of an instance or a task.
 #[derive(Clone, Debug, Serialize)]
 struct Why {
-    /// What it is called.
     #[serde(skip)]
     name: String,
     #[serde(flatten)]
     work: Work,
-    /// What keeps it from a cell; none: it doesn't wait for one.
+    /// Reason that it has no cell. `None` if it does not wait for one.
     missing: Option<Missing>,
-    /// What its monitor reports, of an instance that starts and is not healthy yet.
+    /// Failure of the monitor of a starting instance. `None` for other work, and without a failure.
     monitor: Option<String>,
-    /// From the newest decision back to the first command.
+    /// Decisions from the newest back to the first command.
     chain: Vec<Decided>,
 }
 
-/// What is explained.
+/// The instance or task to explain.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Work {
@@ -50,10 +50,10 @@ enum Work {
     Task(Box<TaskRow>),
 }
 
-/// Causes, as far as the decisions at hand know them.
+/// Chain of causes, as far as the loaded decisions contain them.
 struct Chain<'a> {
     steps: Vec<&'a Decided>,
-    /// A cause that is not among them.
+    /// First cause that is not among the loaded decisions.
     elsewhere: Option<DecisionId>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     output.one(&explain(&client, id, global).await?, text)
 }
 
-/// The same as text, for who shows it elsewhere.
+/// Returns the explanation as text, for other views.
 pub(super) async fn told(client: &Client, id: &str, global: &Global, look: Look) -> Result<String, Failure> {
     Ok(text(&explain(client, id, global).await?, look))
 }
@@ -90,7 +90,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<Why, Fail
         Work::Instance(_) | Work::Task(_) => None,
     };
     let mut all = decided(known_of(client, Some(&work.about())).await?);
-    // A cause that lies with something else, as a cell that was lost.
+    // A cause may belong to another aggregate, such as a cell that was lost.
     while let Some(id) = chain(&all, &work).elsewhere {
         let Some((position, decision)) = client.decision(id).await? else { break };
         all.push(Decided { position, decision });
@@ -99,7 +99,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<Why, Fail
     Ok(Why { name, work, missing, monitor, chain })
 }
 
-/// The task of this name; none: it can only be an instance.
+/// Returns the task with this guid. `None` if there is none: the id then names an instance.
 async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure> {
     let Ok(guid) = TaskGuid::new(id) else { return Ok(None) };
     match client.task(&guid).await {
@@ -109,11 +109,11 @@ async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure
     }
 }
 
-/// The instance that is meant, and what it is called.
+/// Returns the instance that the id names, and its display name.
 async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow), Failure> {
     let doing = |failure: Failure| {
         let failure = failure.doing(format!("explain {id}"));
-        // Whatever else it is, it is the name of no task.
+        // An id with a slash is not a task guid.
         if id.contains('/') { failure } else { failure.advise("or a task: see muster task list") }
     };
     let found = find::instance(client, id).await.map_err(doing)?;
@@ -122,7 +122,7 @@ async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow
 }
 
 impl Work {
-    /// As events are asked for by what they are about.
+    /// Returns the filter for events of the aggregate.
     fn about(&self) -> String {
         match self {
             Self::Instance(row) => format!("lrp:{}", row.process_guid),
@@ -130,7 +130,7 @@ impl Work {
         }
     }
 
-    /// Whether a decision is about this life of it.
+    /// Returns `true` if a decision belongs to the same life of the aggregate.
     fn is_of(&self, decided: &Decided) -> bool {
         match (&decided.decision.aggregate, self) {
             (Aggregate::Process { guid, epoch, .. }, Self::Instance(row)) => {
@@ -152,7 +152,7 @@ impl Work {
         }
     }
 
-    /// Whether an event of such a decision is about it.
+    /// Returns `true` if an event of such a decision concerns this work.
     fn has(&self, event: &Event) -> bool {
         match self {
             Self::Instance(row) => is_of(event, row.index, Some(&row.definition_id)),
@@ -160,7 +160,7 @@ impl Work {
         }
     }
 
-    /// Whether an event makes it wait for a place.
+    /// Returns `true` if an event makes the work wait for placement.
     fn begins_with(&self, event: &Event) -> bool {
         match self {
             Self::Instance(_) => {
@@ -173,7 +173,7 @@ impl Work {
         }
     }
 
-    /// The process and index, of an instance.
+    /// Returns the process and the index of an instance. `None` for a task.
     fn index(&self) -> Option<(&ProcessGuid, u32)> {
         match self {
             Self::Instance(row) => Some((&row.process_guid, row.index)),
@@ -182,7 +182,8 @@ impl Work {
     }
 }
 
-/// From the newest decision about the work back to the one that made it to be placed, and from there from cause to cause.
+/// Returns the decisions from the newest one about the work back to the one that requested its placement, and
+/// then its causes.
 fn chain<'a>(all: &'a [Decided], work: &Work) -> Chain<'a> {
     let mut steps = vec![];
     for decided in all.iter().rev().filter(|decided| work.is_of(decided)) {
@@ -229,7 +230,7 @@ fn text(why: &Why, look: Look) -> String {
 }
 
 impl Work {
-    /// Its state, where it is, since when, and what is to be said of it.
+    /// Formats the state, the cell, the address, the age and the note.
     fn head(&self, look: Look) -> String {
         let (state, cell, container, address, since, note) = match self {
             Self::Instance(row) => (
@@ -260,7 +261,7 @@ impl Work {
     }
 }
 
-/// One step: what happened, when and by whom, and how the place was chosen.
+/// Formats a step: its events, its time and actor, and the explanation of a placement.
 fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> String {
     let decision = &decided.decision;
     let events = events_of_index(decision, of);
@@ -279,7 +280,7 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
     lines.join("\n")
 }
 
-/// When a decision was made, where it stands, who asked, and why.
+/// Formats the time, the position, the actor and the reason of a decision.
 pub(crate) fn stamp(decided: &Decided) -> String {
     let Decided { position, decision } = decided;
     let mut stamp = format!("{} at position {position}, by {}", decision.at, who(&decision.actor));
@@ -292,7 +293,8 @@ pub(crate) fn stamp(decided: &Decided) -> String {
     stamp
 }
 
-/// The events of a decision that matter here: of the process those of the index and of the whole, else all.
+/// Returns the relevant events of a decision. For the given process, these are the events of the index and of
+/// the process as a whole; for other aggregates, all events.
 fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
     let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
@@ -315,7 +317,7 @@ fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) 
     decision.events.iter().filter(matters).collect()
 }
 
-/// How the place was chosen, and whether one was found.
+/// Returns the explanation of a placement, and `true` if a cell was found.
 fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
     match event {
         Event::Actual(actual::Event::Claimed { placement, .. }) => {
@@ -342,11 +344,11 @@ fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
     }
 }
 
-/// The candidates of an auction, the winner first, and why others were passed over.
+/// Formats the candidates of an auction, the best first, and the reasons for which cells were passed over.
 fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
     let mut lines = vec![];
     if !explanation.best.is_empty() {
-        // Most work is neither spread over attributes nor drawn to any.
+        // These columns are left out unless the work has spread or affinity rules.
         let spread = explanation.best.iter().any(|one| one.spread != 0);
         let drawn = explanation.best.iter().any(|one| one.affinity != 0);
         let optional = [(spread, "SPREAD"), (drawn, "AFFINITY")];
@@ -375,8 +377,8 @@ fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// The decisions that an evaluation led to: where work was put, or why not. It is open from the decision that made it until
-/// one that ends it.
+/// Returns the decisions of an evaluation that placed work or failed to place it. An evaluation is open from
+/// the decision that creates it until one that ends it.
 pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decided> {
     let speaks = |decided: &Decided, so: fn(&evaluation::Event) -> bool| {
         decided.decision.events.iter().any(|event| match event {
@@ -405,7 +407,7 @@ pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decid
     placed.filter(explained).cloned().collect()
 }
 
-/// What an evaluation led to, for people.
+/// Formats the decisions of an evaluation.
 pub(crate) fn describe(decided: &[Decided], look: Look) -> String {
     decided.iter().map(|decided| step(decided, None, look)).collect::<Vec<_>>().join("\n\n")
 }

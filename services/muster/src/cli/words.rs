@@ -1,4 +1,4 @@
-//! Small texts: ages, spans of time, short ids, sizes.
+//! Short texts: ages, durations, ids and sizes.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use schemas::Timestamp;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// How many characters of an id are shown.
+/// Number of characters of a shortened id.
 const SHORT: usize = 8;
 
-/// How long ago, in its largest unit: `3s`, `12m`, `4h`, `9d`.
+/// Formats the time since `then` in its largest unit: `3s`, `12m`, `4h`, `9d`.
 pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
     span(now.since(then))
 }
 
-/// A duration in its largest unit.
+/// Formats a duration in its largest unit.
 pub(crate) fn span(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -27,7 +27,7 @@ pub(crate) fn span(length: Duration) -> String {
     }
 }
 
-/// A duration to the millisecond if it is short: `48ms`, `1.250s`; else to the second: `2m 5s`.
+/// Formats a duration in milliseconds if it is short: `48ms`, `1.250s`; otherwise in seconds: `2m 5s`.
 pub(crate) fn took(length: Duration) -> String {
     match length.as_millis() {
         millis @ 0..1_000 => format!("{millis}ms"),
@@ -36,24 +36,24 @@ pub(crate) fn took(length: Duration) -> String {
     }
 }
 
-/// When something is due: `in 40s`, or `due`.
+/// Formats the time until `then`: `in 40s`, or `due`.
 pub(crate) fn until(now: Timestamp, then: Timestamp) -> String {
     if then <= now { "due".to_owned() } else { format!("in {}", span(then.since(now))) }
 }
 
-/// The end of an id, which is what tells it from others: ids begin with the time at which they were made, and what was
-/// made in the same minute begins alike.
+/// Returns the end of an id, or all of it if `full`. Ids of the same minute have the same beginning, which is
+/// their time.
 pub(crate) fn short(id: &impl ToString, full: bool) -> String {
     let id = id.to_string();
     if full { id } else { id[id.len().saturating_sub(SHORT)..].to_owned() }
 }
 
-/// The time of day of a moment.
+/// Returns the time of day in UTC, such as `14:00:05`.
 pub(crate) fn time_of_day(at: Timestamp) -> String {
     at.to_string().get(11..19).unwrap_or_default().to_owned()
 }
 
-/// Memory or disk: `512M`, `2G`, `1.5T`.
+/// Formats an amount of memory or disk in MiB: `512M`, `2G`, `1.5T`.
 pub(crate) fn mebibytes(mb: u64) -> String {
     match mb {
         0..1_024 => format!("{mb}M"),
@@ -62,7 +62,7 @@ pub(crate) fn mebibytes(mb: u64) -> String {
     }
 }
 
-/// Bytes: `12 KiB`, else as of [`mebibytes`].
+/// Formats a number of bytes: `12 KiB` below 1 MiB, otherwise like [`mebibytes`].
 pub(crate) fn bytes(bytes: u64) -> String {
     let mb = bytes / (1 << 20);
     if mb == 0 { format!("{} KiB", bytes.div_ceil(1024)) } else { mebibytes(mb) }
@@ -76,24 +76,24 @@ fn tenths(tenths: u64, unit: char) -> String {
     }
 }
 
-/// Text of programs and clients as one line that does nothing to a terminal.
+/// Escapes text of programs and clients for one line on a terminal.
 pub(crate) fn one_line(text: &str) -> String {
     escaped(text.trim_end(), "", |c| c.escape_default().to_string())
 }
 
-/// Text of programs and clients that does nothing to a terminal: only its line ends and tabs are left as they are.
+/// Escapes text of programs and clients for a terminal. Line ends and tabs are kept.
 pub(crate) fn visible(text: &str) -> String {
     escaped(text, "\n\t", |c| c.escape_default().to_string())
 }
 
-/// JSON that does nothing to a terminal, and means the same.
+/// Escapes JSON for a terminal, without changing its meaning.
 pub(crate) fn visible_json(json: &str) -> String {
     let units = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
     escaped(json, "\n", units)
 }
 
-/// Replaces every character that a terminal acts on: control characters, C1 included, and format characters, with which text
-/// reads in another order than it is written.
+/// Escapes every character that a terminal acts on, except those in `but`. These are control characters,
+/// including C1, and format characters, which can change the order in which text is displayed.
 fn escaped(text: &str, but: &str, escape: impl Fn(char) -> String) -> String {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
     let acts = |c| [Control, Format, LineSeparator, ParagraphSeparator].contains(&get_general_category(c));
@@ -104,12 +104,12 @@ fn escaped(text: &str, but: &str, escape: impl Fn(char) -> String) -> String {
     safe
 }
 
-/// One thing, or several: `1 instance`, `3 instances`.
+/// Formats a number with its noun: `1 instance`, `3 instances`.
 pub(crate) fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// A value that is none: what it should be, what it is, and what would be valid.
+/// Error for an invalid value: its kind, the value, and the valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} {value:?}: expected {expected}")]
 pub(crate) struct Invalid {
@@ -124,7 +124,7 @@ impl Invalid {
     }
 }
 
-/// Reads a number within bounds.
+/// Returns a parser for numbers within bounds.
 pub(crate) fn number<N>(within: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, Invalid> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,
@@ -136,14 +136,14 @@ where
     }
 }
 
-/// Reads a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`; a number alone is seconds.
+/// Parses a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`; a number without a unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     let text = text.trim();
     let read = match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => humantime::parse_duration(text).ok(),
     };
-    // A duration that no log can tell in milliseconds is none.
+    // The log stores durations in milliseconds as `u64`.
     read.filter(|length| u64::try_from(length.as_millis()).is_ok())
         .ok_or_else(|| Invalid::new("duration", text, "e.g. 500ms, 30s, 5m, 1h30m or 7d"))
 }

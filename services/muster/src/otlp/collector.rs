@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_path_gets_that_of_the_standard() {
+    fn collector_address_without_path_gets_the_standard_path() {
         let shown = |text: &str| Collector::parse(text).map(|collector| collector.to_string());
         assert_eq!(shown("http://a:4318").as_deref(), Ok("http://a:4318/v1/traces"));
         assert_eq!(shown("https://a/").as_deref(), Ok("https://a/v1/traces"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_rejected_is_told() {
+    fn partial_rejection_is_reported() {
         let told = |text: &str| rejected(text.as_bytes()).map(|why| why.to_string());
         let some = r#"{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}}"#;
         assert_eq!(told(some).as_deref(), Some("it rejected 2 spans: too old"));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again() {
+    fn only_transient_errors_are_retryable() {
         let answered = |status: u16| Untaken::Answered(StatusCode::from_u16(status).unwrap(), String::new());
         assert!(Untaken::Silent(String::new()).passes() && answered(503).passes() && answered(429).passes());
         assert!(

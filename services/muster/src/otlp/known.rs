@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_names_a_trace_and_a_span() {
+    fn traceparent_is_parsed_to_trace_and_span() {
         let parent = Parent::of("00-4BF92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
         assert_eq!(
             (parent.trace.as_str(), parent.span.as_str()),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_known() {
+    fn newest_entries_are_kept() {
         let mut newest = Newest::new(2);
         [1, 2, 1, 3].into_iter().for_each(|key| newest.put(key, key * 10));
         assert_eq!([1, 2, 3].map(|key| newest.get(&key).copied()), [None, Some(20), Some(30)]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_known_says_by_its_id_when_it_was() {
+    fn time_of_evicted_decision_comes_from_its_id() {
         let id = DecisionId(schemas::names::Ids::new(1).next(Timestamp::from_millis(1_700_000_000_123)));
         assert_eq!(Known::at_most(1).decided_at(id), Timestamp::from_millis(1_700_000_000_123));
     }

@@ -1,4 +1,4 @@
-//! Questions between services: in postcard where both were built from the same schema, else in JSON.
+//! Requests between services: in postcard if both sides were built from the same schema, otherwise in JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,14 +14,15 @@ use serde::de::DeserializeOwned;
 
 static UNREADABLE: LogLimit = LogLimit::new();
 
-/// How long a service waits for another's answer.
+/// Timeout of a request between services.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The other services, as questions reach them. No answer: none in time, or nobody there.
+/// Client for the other services. A request without a reply returns `None`: there was none in time, or no
+/// service listens.
 #[derive(Debug)]
 pub(crate) struct Services {
     bus: Bus,
-    /// Whether somebody answered that it reads another schema; then everything is said in JSON.
+    /// `true` once a service reported that it has another schema. From then on all requests are sent in JSON.
     json: AtomicBool,
 }
 
@@ -34,7 +35,7 @@ impl Services {
         &self.bus
     }
 
-    /// Asks, and asks again in JSON if the other speaks another schema.
+    /// Sends a request, and repeats it in JSON if the other service has another schema.
     pub(crate) async fn ask<Q: Serialize, A: DeserializeOwned>(
         &self,
         subject: &str,
@@ -79,7 +80,8 @@ impl Services {
         }
     }
 
-    /// Tells, without waiting: the bus may lose it. In JSON, since nobody answers that it can't be read.
+    /// Publishes a message that may be lost, without a reply. It is sent in JSON, because the receiver cannot
+    /// report that it has another schema.
     pub(crate) async fn tell<M: Serialize>(&self, subject: &str, message: &M) {
         let bytes = codec::encode(Form::Json, message);
         if let Err(error) = self.bus.publish(subject, bytes.into()).await {
@@ -88,7 +90,7 @@ impl Services {
     }
 }
 
-/// Requesters that wait for a machine's answer, by the number that the machine knows them by.
+/// Callers that wait for the reply of a machine, by the number that the machine knows them by.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
     next: AtomicU64,
@@ -121,7 +123,7 @@ impl<T> Waiting<T> {
     }
 }
 
-/// Answers in the form in which was asked.
+/// Sends a reply in the encoding of the request.
 pub(crate) async fn answer<T: Serialize>(bus: &Bus, to: &ReplyTo, form: Form, result: Result<T, Refusal>) {
     let bytes = codec::encode(form, &Answer::from(result));
     if let Err(error) = bus.reply(to, bytes.into()).await {

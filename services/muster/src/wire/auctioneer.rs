@@ -1,4 +1,4 @@
-//! The effect driver of an auctioneer.
+//! Effect driver of an auctioneer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +29,11 @@ use super::past::{Begin, Cache};
 use super::setting_aside;
 use super::watching::auctioneer::{AuctioneerOnlooker, AuctioneerWatch};
 
-/// Runs an auctioneer until it is told to stop. What the log holds that this program doesn't understand stops its machine,
-/// until an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
+/// Runs an auctioneer until `stop` is cancelled. An entry that this program does not understand stops the
+/// machine until an operator quarantines the entry. A new machine then reads the log again, as after a start.
 ///
 /// # Errors
-/// What is wrong with the journal or the bus.
+/// The journal or the bus fails.
 pub(crate) async fn run(
     who: (ServiceId, Program),
     (journal, bus): (Journal, Bus),
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Runs one machine until it is told to stop.
+/// Runs one machine until `stop` is cancelled or an error ends it.
 async fn run_machine(
     who: (ServiceId, Program),
     (begin, listening): (Begin, Listening),
@@ -107,7 +107,7 @@ async fn run_machine(
     fatal.map_or(Ok(()), Err)
 }
 
-/// What went wrong for good, for whoever waits for the end.
+/// Error that ended the follower of the journal, for `run_machine` to return.
 type Fatal = Arc<std::sync::Mutex<Option<Ended>>>;
 
 async fn follow(
@@ -124,7 +124,8 @@ async fn follow(
     }
 }
 
-/// What is not an entry is passed over as the BBS does, so that both fold the same; what a later program wrote stops this one.
+/// Converts a recorded entry to an input. A malformed entry counts as an empty one, as in the BBS, so that
+/// both fold the same World. An entry of a later program version is an error.
 fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Unreadable> {
     let Recorded { position, subject, bytes, .. } = recorded;
     let read = reader
@@ -192,7 +193,7 @@ fn perform(effect: Effect, others: &Arc<(Services, LeaderBeats)>, inputs: &mpsc:
             }
         };
         if let Some(input) = input {
-            // A machine that ended needs no answer.
+            // Sending fails only if the machine has ended.
             drop(inputs.send(input).await);
         }
     });

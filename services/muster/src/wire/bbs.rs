@@ -1,4 +1,4 @@
-//! The effect driver of a BBS: the journal, the answers, the orders to reps, the callbacks.
+//! Effect driver of a BBS: the journal, replies, orders to reps, and callbacks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,55 +50,57 @@ use crate::callback::allow::Allowed;
 use crate::error::chain;
 use crate::otlp::Collector;
 
-/// Reads of the journal at once for who asks what happened.
+/// Maximum number of concurrent reads of the journal for history queries.
 const SCANS_AT_ONCE: usize = 8;
-/// How often is looked whether there is a connection.
+/// Interval between checks of the bus connection. The machine learns of a lost connection, which is not
+/// silence of the cells.
 const CONNECTION: Duration = Duration::from_millis(250);
 /// Interval between two readings of the NATS server's clock.
 const SERVER_CLOCK: Duration = Duration::from_secs(5);
 /// Interval between checks of the stream that holds the log.
 const CHECK: Duration = Duration::from_secs(5);
-/// How long a probed rep may take to answer.
+/// Timeout of a probe of a rep.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// So long after this BBS stopped a beat is no longer from somebody who is about to stop as well.
+/// Grace period after this BBS stopped deciding. Leader heartbeats that arrive later come from a BBS that
+/// does not stop at the same entry.
 const OTHERS_STOP: Duration = Duration::from_secs(1);
-/// How long a BBS that stops waits for the log to have what it decided, and how often it looks.
+/// Maximum time that a stopping BBS waits for its entries to be recorded.
 const SETTLE: Duration = Duration::from_millis(500);
 const SETTLE_LOOK: Duration = Duration::from_millis(5);
-/// A leader that was heard so lately still leads.
+/// Maximum age of the last leader heartbeat for another BBS to count as the leader.
 const LEADS: Duration = Duration::from_secs(2);
 
 static WARNED: LogLimit = LogLimit::new();
 static SET_ASIDE: LogLimit = LogLimit::new();
 
-/// Who waits for the machine's answer.
+/// Destination of a reply from the state machine.
 #[derive(Debug)]
 pub(super) enum Waiter {
-    /// Somebody on the bus.
+    /// A caller on the bus.
     Bus(Asker),
-    /// This driver, on behalf of somebody who asked for more than the machine knows.
+    /// This driver, for a request that needs more than the machine knows.
     Driver(oneshot::Sender<Reply>),
-    /// Whoever watches, who wants to see the World and no answer.
+    /// An observer that takes a World snapshot instead of a reply.
     Watch(oneshot::Sender<(Picture, Box<Observed>)>),
 }
 
-/// Who asks on the bus.
+/// A caller on the bus.
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) to: ReplyTo,
-    /// The form in which was asked.
+    /// Encoding of the request.
     pub(super) form: Form,
-    /// What of the answer it may see.
+    /// Read scope of the caller.
     pub(super) sight: Sight,
-    /// It counts against its budget until it is answered.
+    /// Counts against the budget of the caller until the reply is sent.
     pub(super) ticket: Ticket,
-    /// What changes something says what it is.
+    /// The command, for metrics. `None` for a query.
     pub(super) asked: Option<Asked>,
 }
 
 impl Waiter {
-    /// Under whose name it waits its turn.
+    /// Returns the client name that the request is queued under.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Bus(asker) => asker.ticket.name(),
@@ -106,7 +108,7 @@ impl Waiter {
         }
     }
 
-    /// Whose environment it may read.
+    /// Returns the read scope of the caller.
     pub(super) fn sight(&self) -> Sight {
         match self {
             Self::Bus(asker) => asker.sight.clone(),
@@ -115,107 +117,108 @@ impl Waiter {
     }
 }
 
-/// How a BBS is connected. What much is asked and answered by stands in nobody's way who decides and is told.
+/// Connections of a BBS. Bulk queries use connections of their own so that they never delay commands or
+/// orders.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
-    /// What it decides goes there, and what was decided comes from there.
+    /// Journal connection for appending and following entries.
     pub(crate) journal: Journal,
-    /// Commands, reports, heartbeats, and orders to reps.
+    /// Bus connection for commands, reports, heartbeats, and orders to reps.
     pub(crate) bus: Bus,
-    /// Queries, and their answers.
+    /// Bus connection for queries and their replies.
     pub(crate) queries: Bus,
-    /// The journal for who reads what happened.
+    /// Journal connection for history queries.
     pub(crate) history: Journal,
-    /// Where snapshots of the past are cached; none: nobody asks about the past.
+    /// Cache for snapshots of the past. `None` if the BBS serves no queries about the past.
     pub(crate) cache: Option<Cache>,
-    /// Where spans of what is decided are sent, if anywhere.
+    /// Collector for spans of decisions. `None` if no spans are sent.
     pub(crate) traces: Option<Collector>,
 }
 
 impl Lines {
-    /// Where nothing is connected by a network one line of each kind is enough.
+    /// Creates connections within one process, where one of each kind is sufficient.
     pub(crate) fn within(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
         Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache, traces: None }
     }
 }
 
-/// What a BBS has of its own, whichever machine it runs.
+/// Resources of a BBS that all its machines share.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
-    /// What seals secrets, and opens those that it needs.
+    /// Keys that seal secrets, and open those that the BBS needs.
     pub(crate) keys: Keys,
-    /// What calls the owners of completed tasks.
+    /// Client that calls the owners of completed tasks.
     pub(crate) caller: Arc<Caller>,
 }
 
 impl Own {
-    /// These keys, and who calls only what is allowed.
+    /// Creates the resources. Callbacks are limited to `allowed`.
     ///
     /// # Errors
-    /// The certificates of the system can't be used.
+    /// The certificates of the system cannot be used.
     pub(crate) fn new(keys: Keys, allowed: Allowed) -> Result<Self, Ended> {
         Ok(Self { keys, caller: Arc::new(Caller::new(allowed).map_err(Ended::Callbacks)?) })
     }
 }
 
-/// Performs the effects of one BBS, and feeds it inputs.
+/// Performs the effects of one machine, and feeds it inputs.
 pub(super) struct Driver {
-    /// Its name: cursors tell whose they are.
+    /// Id of this BBS, which is part of its cursors.
     pub(super) id: ServiceId,
     pub(super) lines: Lines,
     pub(super) services: Services,
-    /// What happened.
+    /// Queue of events for the machine.
     pub(super) inputs: mpsc::Sender<Input>,
-    /// What is asked of the machine.
+    /// Admission queue of requests to the machine.
     asked: Arc<Lanes<Input>>,
     pub(super) waiting: Waiting<Waiter>,
-    /// How much each client may have under way.
+    /// Limits of in-flight requests per client.
     pub(super) budgets: Budgets,
-    /// Refusals that are to be said: who floods is refused, and who isn't doesn't wait for that.
+    /// Queue of refusals to send, so that a client that floods the BBS does not delay other clients.
     refusals: mpsc::Sender<(ReplyTo, Refusal)>,
-    /// What tells whoever listens.
+    /// Queue of entries to publish on the feed.
     feed: Feed,
-    /// What tells people and a collector of traces.
+    /// Queue of entries to log and to send as spans.
     decided: Decided,
-    /// What answers queries.
+    /// Queues of queries about the present.
     pub(super) reading: Reading,
-    /// What answers questions about the past.
+    /// Queue of queries about the past.
     pub(super) looking: Looking,
-    /// Room for reads of the journal for who asks what happened.
+    /// Permits for concurrent reads of the journal by history queries.
     pub(super) scans: Semaphore,
-    /// What calls the owners of completed tasks.
+    /// Client that calls the owners of completed tasks.
     caller: Arc<Caller>,
-    /// What seals secrets before anything is decided on them.
+    /// Keys that seal secrets before commands reach the machine.
     pub(super) keys: Keys,
-    /// What is counted for whoever watches.
+    /// Metrics of the BBS.
     pub(super) watch: Arc<BbsWatch>,
     leading: Mutex<CancellationToken>,
     beats: LeaderBeats,
-    /// What the log says of the cluster, for whoever reads the log here.
+    /// Reader with the current state of the cluster's subject, for reads of the log.
     reader: Mutex<Reader>,
-    /// Up to where the log was followed.
+    /// Last followed position.
     followed: watch::Sender<Position>,
-    /// How many bytes of entries were followed since it started.
+    /// Number of bytes of followed entries since the start.
     followed_bytes: AtomicU64,
-    /// The last position on each subject, as far as the log was followed.
+    /// Last followed position on each subject.
     last_on: Mutex<BTreeMap<String, Position>>,
     pub(super) ends: CancellationToken,
     fatal: Mutex<Option<Ended>>,
-    /// Why it decides nothing any more, and since when, once it doesn't.
+    /// Reason and time of the stop of the machine. Unset while the machine decides.
     stopped: OnceLock<(Unreadable, Instant)>,
-    /// When a BBS was last heard to lead.
+    /// Time of the last leader heartbeat.
     leader_heard: Mutex<Option<Instant>>,
-    /// Why what stands at a position doesn't count, of the newest.
+    /// Reasons for the newest quarantined entries, by position.
     set_aside: Mutex<BTreeMap<Position, String>>,
     decides: CancellationToken,
 }
 
-/// Runs a BBS until it is told to stop. What the log holds that this program doesn't understand stops its machine, until
-/// an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
+/// Runs a BBS until `stop` is cancelled. An entry that this program does not understand stops the machine
+/// until an operator quarantines the entry. A new machine then reads the log again, as after a start.
 ///
 /// # Errors
-/// Why it can't go on: the journal holds what this program doesn't understand, can't be followed,
-/// or the bus can't be listened to.
+/// The journal holds an entry that this program does not understand, the journal cannot be followed, or the
+/// bus cannot be subscribed to.
 pub(crate) async fn run(
     settings: Settings,
     mut seed: u64,
@@ -242,7 +245,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
+/// Runs one machine. Returns `true` if it stopped at an entry that was then quarantined, so that a new
+/// machine can continue.
 async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
@@ -295,7 +299,7 @@ async fn run_machine(
     inbox::listen(&driver, &driver.ends).await?;
     let mut machine = Box::new(machine.starting(reader, world).having_listened(listening.end()));
     if !machine.may_lead() {
-        // Nobody else answers: its machine refuses each.
+        // No other BBS may be there to answer, so the machine of a read-only BBS refuses every command.
         inbox::listen_to_commands(&driver, &driver.ends).await?;
     }
     let mut tasks = spawn_tasks(&driver);
@@ -319,7 +323,7 @@ async fn run_machine(
     end(&driver, machine, known, stop).await
 }
 
-/// Spawns what runs beside the machine for as long as it does.
+/// Spawns the background tasks that run as long as the machine.
 fn spawn_tasks(driver: &Arc<Driver>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(Arc::clone(driver).follow());
@@ -330,7 +334,7 @@ fn spawn_tasks(driver: &Arc<Driver>) -> JoinSet<()> {
     tasks
 }
 
-/// Ends what a machine was driven by; true: another one may go on.
+/// Shuts down the driver of a machine. Returns `true` if a new machine can continue.
 async fn end(
     driver: &Arc<Driver>,
     machine: Box<Bbs>,
@@ -340,7 +344,7 @@ async fn end(
     driver.listen(false);
     if let Some(why) = driver.stopped() {
         driver.refuse_all(why).await;
-        // It still shows the log, and takes an operator's word that this position shall not count.
+        // The BBS still serves the log, and lets an operator quarantine the entry that stopped it.
         inbox::listen_to_operators(driver, &driver.ends).await?;
         let goes_on = setting_aside::changed(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
@@ -355,13 +359,13 @@ async fn end(
     fatal.map_or(Ok(false), Err)
 }
 
-/// The moment that a NATS server writes as RFC 3339.
+/// Parses a timestamp of a NATS server (RFC 3339).
 pub(crate) fn moment(text: &str) -> Option<Timestamp> {
     let time = text.parse::<jiff::Timestamp>().ok()?;
     u64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }
 
-/// Starts what answers and tells beside the machine, until the driver ends.
+/// Spawns the tasks that answer queries, send refusals and publish entries, until the driver ends.
 fn answer_beside(
     driver: &Arc<Driver>,
     refused: mpsc::Receiver<(ReplyTo, Refusal)>,
@@ -378,7 +382,7 @@ fn answer_beside(
     tokio::spawn(Arc::clone(driver).build_ladder());
 }
 
-/// What queries show of the stream.
+/// Converts facts about the stream to the row that queries return.
 fn log_row(facts: Facts, unreadable: Option<String>) -> LogRow {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let behind = facts.others.iter().filter(|replica| !replica.in_sync);
@@ -399,16 +403,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Driver {
-    /// Something that only a person can mend: the program ends with it.
+    /// Ends the program because of an error that only an operator can fix.
     fn halt(&self, why: Ended) {
         lock(&self.fatal).get_or_insert(why);
         self.ends.cancel();
     }
 
-    /// The log holds what this program doesn't understand: it decides nothing any more, and answers nothing but what
-    /// stands in the log.
+    /// Stops the machine because the log holds an entry that this program does not understand. From then on
+    /// the BBS only serves the log.
     fn stop_deciding(&self, why: Unreadable) {
-        // First: who has read the line below is answered accordingly.
+        // Set before the message below is logged, so that replies are consistent with it.
         let (why, _) = self.stopped.get_or_init(|| (why, Instant::now()));
         self.watch.stops(&why.to_string());
         tracing::error!(
@@ -418,7 +422,7 @@ impl Driver {
         self.decides.cancel();
     }
 
-    /// Answers whoever waits for the machine, which has stopped.
+    /// Refuses all requests that wait for the stopped machine.
     async fn refuse_all(&self, why: &Unreadable) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
@@ -428,17 +432,17 @@ impl Driver {
         }
     }
 
-    /// Why it decides nothing any more, if so.
+    /// Returns the reason that the machine stopped. `None` if it has not stopped.
     pub(super) fn stopped(&self) -> Option<&Unreadable> {
         self.stopped.get().map(|(why, _)| why)
     }
 
-    /// Somebody says that it leads.
+    /// Records the arrival of a leader heartbeat.
     pub(super) fn heard_leader(&self) {
         *lock(&self.leader_heard) = Some(Instant::now());
     }
 
-    /// Sets aside what stands at a position, if no program here can read it.
+    /// Quarantines the entry at a position. Refused if another BBS leads, since that BBS can read the entry.
     pub(super) async fn set_aside(
         &self,
         order: SetAsideOrder,
@@ -456,7 +460,7 @@ impl Driver {
         setting_aside::record(&self.lines.journal, order, patience).await
     }
 
-    /// Remembers why a message doesn't count, for whoever reads the log.
+    /// Keeps the reason for a quarantined entry, for reads of the log.
     fn explain(&self, none: MalformedEntry) {
         let MalformedEntry { position, subject, why } = none;
         SET_ASIDE.log(|| {
@@ -470,13 +474,12 @@ impl Driver {
         }
     }
 
-    /// Why what stands at a position doesn't count, if that is known.
+    /// Returns the reason that a position is quarantined, if it is known.
     pub(super) fn why_set_aside(&self, position: Position) -> Option<String> {
         lock(&self.set_aside).get(&position).cloned()
     }
 
-    /// Tells the machine when nobody can be heard: that is not silence of the cells.
-    /// Brings the time of the NATS server to the machine, as long as there is one.
+    /// Passes the time of the NATS server to the machine periodically. Returns if the journal has no server.
     async fn read_server_clock(self: Arc<Self>) {
         loop {
             let asked = Instant::now();
@@ -508,22 +511,22 @@ impl Driver {
         }
     }
 
-    /// What tells entries from what is none, as the log stands.
+    /// Returns the current reader, which distinguishes valid entries from quarantined ones.
     pub(super) fn reader(&self) -> Reader {
         lock(&self.reader).clone()
     }
 
-    /// Up to where the log was followed, for who waits for more of it.
+    /// Returns a receiver of the last followed position.
     pub(super) fn followed(&self) -> watch::Receiver<Position> {
         self.followed.subscribe()
     }
 
-    /// How many bytes of entries were followed since it started.
+    /// Returns the number of bytes of followed entries since the start.
     pub(super) fn followed_bytes(&self) -> u64 {
         self.followed_bytes.load(Ordering::Relaxed)
     }
 
-    /// The last position on a subject, as far as the log was followed.
+    /// Returns the last followed position on a subject.
     pub(super) fn last_on(&self, subject: &Subject) -> Position {
         lock(&self.last_on).get(&subject.to_string()).copied().unwrap_or_default()
     }
@@ -541,7 +544,7 @@ impl Driver {
         let recorded = |recorded: Recorded| {
             let Recorded { position, subject, entry, bytes } = recorded;
             if subject.strip_prefix(EVENT_ROOT) == Some("cluster") {
-                // The machine says what is wrong with it, if so.
+                // The machine reports errors in this entry.
                 drop(lock(&self.reader).read(position, &subject, &bytes));
             }
             self.note_position(&subject, position);
@@ -555,13 +558,13 @@ impl Driver {
         }
     }
 
-    /// Asks the machine, when it is the requester's turn.
+    /// Queues a request for the machine under the name of its caller.
     pub(super) fn ask_machine(&self, waiter: Waiter, input: impl FnOnce(u64) -> Input) {
         let name = waiter.name().to_owned();
         self.asked.put(&name, input(self.waiting.add(waiter)));
     }
 
-    /// Refuses somebody who asked in JSON or can read it.
+    /// Queues a refusal. It is sent in JSON, which every caller can decode.
     pub(super) async fn refuse(&self, to: ReplyTo, refusal: Refusal) {
         self.watch.commands.refused(refusal.code);
         drop(self.refusals.send((to, refusal)).await);
@@ -573,7 +576,7 @@ impl Driver {
         }
     }
 
-    /// Answers queries, one after the other.
+    /// Answers queries of one kind, one after the other, until the driver ends.
     async fn read(self: Arc<Self>, kind: reading::Kind) {
         while let Some(asked) = self.ends.run_until_cancelled(self.reading.next(kind)).await {
             let (waiter, reply) = self.reading.answer(asked).await;
@@ -581,7 +584,7 @@ impl Driver {
         }
     }
 
-    /// A machine that ended needs to know nothing.
+    /// Sends an input to the machine. Ignored if the machine has ended.
     pub(super) async fn feed(&self, input: Input) {
         drop(self.inputs.send(input).await);
     }
@@ -693,8 +696,8 @@ impl Driver {
         }
     }
 
-    /// An append whose outcome is unknown, with the reason that a server states on its health endpoint, if one does. The
-    /// embedded journal states its reason itself.
+    /// Returns the reason for an append with an unknown outcome. A NATS server may state it on its health
+    /// endpoint; the embedded journal always states it.
     async fn unknown(&self, source: &JournalError) -> NotAppended {
         if let Some(why) = self.lines.journal.write_error().await {
             return NotAppended::Unknown { why, stated: true };
@@ -703,7 +706,8 @@ impl Driver {
         NotAppended::Unknown { why: chain(source), stated }
     }
 
-    /// Checks the stream that holds the log from time to time, so that its loss is noticed though nothing is appended.
+    /// Checks the stream that holds the log periodically, so that its loss is noticed even if nothing is
+    /// appended.
     async fn check_log(self: Arc<Self>) {
         let mut checks = tokio::time::interval(CHECK);
         loop {
@@ -733,7 +737,7 @@ impl Driver {
         let Asker { to, form, sight: _, ticket: _ticket, asked } = match waiter {
             Waiter::Bus(asker) => asker,
             Waiter::Driver(sender) => return drop(sender.send(reply)),
-            // It sees that nothing is shown.
+            // Dropping the sender notifies the observer that no snapshot follows.
             Waiter::Watch(_) => return,
         };
         match &reply {
@@ -748,7 +752,7 @@ impl Driver {
             Reply::Records(records) => answer(queries, &to, form, Ok(records)).await,
             Reply::Rows(Err(refusal)) => answer::<()>(queries, &to, form, Err(refusal)).await,
             Reply::Rows(Ok(rows)) => {
-                // Rows are JSON text already: put the answer around it.
+                // Rows are JSON text already, so only the envelope is added.
                 let text = format!(r#"{{"ok":{rows}}}"#);
                 if let Err(error) = queries.reply(&to, text.into()).await {
                     tracing::debug!(%error, "not answered");
@@ -757,7 +761,7 @@ impl Driver {
         }
     }
 
-    /// Gives what another BBS answered to who asked.
+    /// Forwards the reply of another BBS to the caller.
     pub(super) async fn pass_on(&self, waiter: Waiter, answer: bytes::Bytes) {
         if let Waiter::Bus(Asker { to, .. }) = &waiter
             && let Err(error) = self.lines.queries.reply(to, answer).await
@@ -766,14 +770,15 @@ impl Driver {
         }
     }
 
-    /// Gives a rep an order that it answers with how its cell is.
+    /// Sends an order to a rep, which replies with the state of its cell.
     async fn order(&self, cell: &CellId, verb: RepVerb, order: RepOrder) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> = self.services.ask(&subject, &order, PROBE).await;
         answer.and_then(Result::ok)
     }
 
-    /// An order that got no answer is given again with the next heartbeat: that is not silence of the cell.
+    /// Sends an evacuation order to a rep. An order without a reply is repeated after the next heartbeat, and
+    /// does not count as silence of the cell.
     async fn evacuation(&self, cell: CellId, verb: RepVerb, order: RepOrder) {
         let answer = self.order(&cell, verb, order).await;
         if answer.is_some() {
@@ -781,7 +786,7 @@ impl Driver {
         }
     }
 
-    /// Posts a completed task to its owner. A URL that is secret is opened for this call.
+    /// Posts a completed task to its callback URL. A sealed URL is opened for this call.
     async fn call(&self, task: &TaskGuid, domain: Domain, url: &Secret, body: String) -> Called {
         let place = Place { domain, owner: Owner::of_task(task), purpose: Purpose::CallbackUrl };
         let text = match self.keys.text(&place, url) {
@@ -791,7 +796,7 @@ impl Driver {
         self.caller.call(&text, url.plain().is_none(), body).await
     }
 
-    /// Subscribes to commands, or ends that: another BBS takes them.
+    /// Subscribes to commands, or unsubscribes because another BBS handles them.
     fn listen(self: &Arc<Self>, listens: bool) {
         let mut leading = lock(&self.leading);
         leading.cancel();
@@ -806,7 +811,8 @@ impl Driver {
         }
     }
 
-    /// Once this BBS is told to stop it takes nothing more, and its machine goes on until the log has what was decided.
+    /// Waits for a stop, then ends the machine once its decisions are recorded or `SETTLE` is over. The BBS
+    /// takes no requests after the stop.
     async fn settle(self: Arc<Self>) {
         self.ends.cancelled().await;
         let settled = async {
@@ -820,7 +826,7 @@ impl Driver {
         self.decides.cancel();
     }
 
-    /// Asks the machine on behalf of somebody who asked for more than it knows.
+    /// Queries the machine for a request that needs more than the machine knows.
     pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
         let query = bbs::Query::Rows(query);
@@ -837,7 +843,7 @@ impl Driver {
         }
     }
 
-    /// The World as it is, and what is observed besides; none: it isn't shown at present.
+    /// Returns a World snapshot and the observations beside it. `None` if no snapshot is available.
     pub(super) async fn picture(&self) -> Option<(Picture, Box<Observed>)> {
         if self.stopped().is_some() {
             return None;
@@ -852,7 +858,7 @@ impl Driver {
         receiver.await.ok()
     }
 
-    /// Passes a question on to another service and its answer back.
+    /// Forwards a request to another service, and returns its reply.
     pub(super) async fn relay<Q, A>(&self, subject: &str, question: &Q) -> Result<A, Refusal>
     where
         Q: serde::Serialize,

@@ -1,4 +1,5 @@
-//! Saying that a BBS or an auctioneer is there, whether it leads or stands by; and to reps that one was elected.
+//! Periodic messages of a BBS or an auctioneer: its presence, its leader heartbeats, and the notification of
+//! reps after an election.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,14 +14,14 @@ use schemas::query::AppendTrouble;
 use super::asking::Services;
 use super::drive::begin;
 
-/// So often reps are told who was elected: with each of its first beats.
+/// Number of leader heartbeats per term that are also sent to reps.
 const ELECTED_TOLD: u32 = 3;
 
-/// The beats of a leader.
+/// Sender of leader heartbeats.
 #[derive(Debug)]
 pub(super) struct LeaderBeats {
     role: LeaderRole,
-    /// The last term in which it beat, and how often.
+    /// Last term with a heartbeat, and the number of heartbeats in it.
     told: Mutex<(u64, u32)>,
 }
 
@@ -29,7 +30,7 @@ impl LeaderBeats {
         Self { role, told: Mutex::new((0, 0)) }
     }
 
-    /// Tells standbys that the leader is there, and for a while reps that it was elected.
+    /// Sends a leader heartbeat to standbys. The first ones of a term are sent to reps as well.
     pub(super) async fn say(&self, services: &Services, beat: &Beat) {
         services.tell(&BusSubject::Beat(self.role).to_string(), beat).await;
         if self.count(beat.term) <= ELECTED_TOLD {
@@ -37,13 +38,13 @@ impl LeaderBeats {
         }
     }
 
-    /// Tells standbys that the leader stops, so that one of them takes over at once.
+    /// Announces to standbys that the leader stops, so that one of them takes over at once.
     pub(super) async fn step_down(&self, services: &Services, beat: &Beat) {
         services.tell(&BusSubject::Beat(self.role).to_string(), beat).await;
         services.bus().flush().await;
     }
 
-    /// How often it beat in this term.
+    /// Counts a heartbeat, and returns the number of heartbeats in its term.
     fn count(&self, term: u64) -> u32 {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         *told = (term, if told.0 == term { told.1.saturating_add(1) } else { 1 });
@@ -51,7 +52,7 @@ impl LeaderBeats {
     }
 }
 
-/// What says that a BBS or an auctioneer is there.
+/// Publisher of the presence of a BBS or an auctioneer.
 #[derive(Debug)]
 pub(super) struct Beating {
     bus: Bus,
@@ -65,7 +66,7 @@ impl Beating {
         Self { bus, role, id, program }
     }
 
-    /// Publishes where it stands, and a BBS's trouble with appending; the bus may lose it.
+    /// Publishes the standing of the service, and the append trouble of a BBS. The message may be lost.
     pub(super) fn say(&self, standing: Standing, may_lead: bool, append_trouble: Option<AppendTrouble>) {
         let Self { bus, role, id, program } = self;
         let (id, program, clock) = (id.clone(), program.clone(), clock::now());

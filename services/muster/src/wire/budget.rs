@@ -1,4 +1,5 @@
-//! How much each client may have under way. Who wants more is refused at once, and nobody else waits for that.
+//! Limits of in-flight requests per client. A request above the limit is refused at once and does not delay
+//! other clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +12,15 @@ use schemas::limits::{
 };
 use schemas::{Code, Refusal};
 
-/// What is counted, each by itself.
+/// Separate budgets for each kind of request.
 #[derive(Debug)]
 pub(super) struct Budgets {
     commands: Arc<Budget>,
     queries: Arc<Budget>,
     polls: Arc<Budget>,
-    /// Reports of reps and outcomes of auctioneers. No query counts against it.
+    /// Reports of reps and outcomes of auctioneers. Queries do not count against it.
     reports: Arc<Budget>,
-    /// Queries of reps and of other services: clients can't use that up.
+    /// Queries of reps and other services. Clients cannot exhaust it.
     service_queries: Arc<Budget>,
 }
 
@@ -35,7 +36,7 @@ impl Budgets {
         }
     }
 
-    /// Admits what changes something, or is said to a program, under the name that its subject proves.
+    /// Admits a command or a message to a program, under the name that its subject proves.
     pub(super) fn admit_command(&self, subject: &BusSubject) -> Result<Ticket, Refusal> {
         let (budget, name) = match subject {
             BusSubject::Client(domain, client, _) | BusSubject::Seal(domain, client) => {
@@ -60,19 +61,19 @@ impl Budgets {
         budget.admit(name)
     }
 
-    /// Admits a query that has rows or records as its answer, under the name that its subject proves.
+    /// Admits a query of rows or records, under the name that its subject proves.
     pub(super) fn admit_query(&self, caller: &Caller) -> Result<Ticket, Refusal> {
         let budget = if caller.is_service() { &self.service_queries } else { &self.queries };
         budget.admit(caller.to_string())
     }
 
-    /// Admits a read of events or logs, which may wait long.
+    /// Admits a read of events or logs, which may wait for a long time.
     pub(super) fn admit_poll(&self, caller: &Caller) -> Result<Ticket, Refusal> {
         self.polls.admit(caller.to_string())
     }
 }
 
-/// How much of something each client may have under way.
+/// Limits of in-flight requests of one kind: per client, and for all clients.
 #[derive(Debug)]
 struct Budget {
     each: usize,
@@ -87,7 +88,7 @@ struct Used {
     all: usize,
 }
 
-/// Room in a budget, until it is dropped.
+/// Place of an admitted request in a budget. Released when dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     budget: Arc<Budget>,
@@ -95,7 +96,7 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Whose it is.
+    /// Returns the name of the client.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

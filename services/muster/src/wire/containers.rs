@@ -1,4 +1,4 @@
-//! Containers behind one door: real processes, or scripted ones in memory for benchmarks.
+//! Container backends of a rep: real processes, or scripted containers in memory for benchmarks.
 
 use std::sync::Arc;
 
@@ -12,16 +12,15 @@ use tokio::sync::mpsc;
 
 use super::drive::begin;
 
-/// What runs containers.
+/// Container backend of a rep.
 #[derive(Clone, Debug)]
 pub(crate) enum Containers {
-    /// Real processes.
     Process(Arc<process::Executor>),
-    /// In memory.
+    /// Scripted containers in memory.
     Scripted(mpsc::UnboundedSender<Order>),
 }
 
-/// What a scripted executor is told.
+/// Order to the scripted backend.
 #[derive(Debug)]
 pub(crate) enum Order {
     Run(Box<Recipe>),
@@ -32,17 +31,17 @@ pub(crate) enum Order {
 }
 
 impl Containers {
-    /// Containers in memory; what happens to them goes to the rep.
+    /// Starts the scripted backend. It sends changes of containers to the rep.
     pub(crate) fn scripted(inputs: mpsc::Sender<Input>) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
         tokio::spawn(play(receiver, inputs));
         Self::Scripted(orders)
     }
 
-    /// Real containers; what happens to them goes to the rep.
+    /// Opens the process backend. It sends changes of containers to the rep.
     ///
     /// # Errors
-    /// Why the data folder can't be opened.
+    /// The data folder cannot be opened.
     pub(crate) async fn process(
         settings: process::Settings,
         inputs: mpsc::Sender<Input>,
@@ -58,7 +57,7 @@ impl Containers {
         Ok(Self::Process(Arc::new(executor)))
     }
 
-    /// How the containers that are made now are kept apart.
+    /// Returns the isolation of containers that are created now.
     pub(crate) fn isolation(&self) -> Isolation {
         match self {
             Self::Process(executor) => executor.isolation(),
@@ -66,7 +65,7 @@ impl Containers {
         }
     }
 
-    /// Number of folders of deleted containers that could not be removed so far.
+    /// Returns the number of folders of deleted containers that could not be removed so far.
     pub(crate) fn unremoved(&self) -> u64 {
         match self {
             Self::Process(executor) => executor.unremoved(),
@@ -74,7 +73,7 @@ impl Containers {
         }
     }
 
-    /// Prepares containers; the outcomes come to the rep as inputs.
+    /// Prepares containers. The outcomes are sent to the rep as inputs.
     pub(crate) fn prepare(&self, recipes: Vec<Recipe>, inputs: &mpsc::Sender<Input>) {
         match self {
             Self::Process(executor) => {
@@ -95,7 +94,7 @@ impl Containers {
         }
     }
 
-    /// Gives back what was prepared for a container that is not run.
+    /// Undoes the preparation of a container that is not run.
     pub(crate) fn discard(&self, guid: InstanceGuid) {
         match self {
             Self::Process(executor) => executor.discard(guid),
@@ -103,7 +102,7 @@ impl Containers {
         }
     }
 
-    /// The same of every container that is prepared.
+    /// Undoes the preparation of all prepared containers.
     pub(crate) fn discard_all(&self) {
         match self {
             Self::Process(executor) => executor.discard_all(),
@@ -132,7 +131,7 @@ impl Containers {
         }
     }
 
-    /// Makes a scripted container crash; a real one is left alone.
+    /// Makes a scripted container crash. Real containers are not affected.
     pub(crate) fn crash(&self, guid: InstanceGuid, reason: &str) {
         match self {
             Self::Process(_) => {}
@@ -140,7 +139,7 @@ impl Containers {
         }
     }
 
-    /// Lists all containers; the list comes to the rep as an input.
+    /// Lists all containers. The list is sent to the rep as an input.
     pub(crate) fn list(&self, inputs: &mpsc::Sender<Input>) {
         match self {
             Self::Process(executor) => {
@@ -151,7 +150,7 @@ impl Containers {
         }
     }
 
-    /// Tries whether a container can be run at all.
+    /// Tests whether a container can be run at all.
     pub(crate) async fn self_test(&self) -> Result<(), process::SelfTestError> {
         match self {
             Self::Process(executor) => executor.self_test().await,
@@ -159,7 +158,7 @@ impl Containers {
         }
     }
 
-    /// Ends every container, for a program that takes its cell with it.
+    /// Deletes all containers, because the cell ends with this program.
     pub(crate) async fn end_all(&self) {
         match self {
             Self::Process(executor) => executor.end_all().await,
@@ -168,7 +167,7 @@ impl Containers {
     }
 }
 
-/// Why a container can't be prepared, as its rep takes it.
+/// Converts a preparation error to the form that the rep uses.
 fn unprepared(error: &PrepareError) -> Unprepared {
     let is_fault = match error {
         PrepareError::Failed(_) => true,
@@ -178,11 +177,11 @@ fn unprepared(error: &PrepareError) -> Unprepared {
 }
 
 fn tell(orders: &mpsc::UnboundedSender<Order>, order: Order) {
-    // The player ends with the rep that it plays for; then nobody waits for the order.
+    // The receiver ends with its rep, and orders are irrelevant after that.
     drop(orders.send(order));
 }
 
-/// Plays scripted containers: orders in, changes out, in the time that their script takes.
+/// Simulates scripted containers: receives orders, and sends changes at the times that the scripts define.
 async fn play(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::Sender<Input>) {
     let mut scripted = Scripted::new("127.0.0.1", Behaviour::of);
     loop {

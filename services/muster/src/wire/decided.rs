@@ -1,7 +1,7 @@
-//! What a leading BBS has folded, told to people and to a collector of traces: a line for each decision, and a span.
+//! Reports the decisions that a leading BBS has folded: a log line and a span for each.
 //!
-//! Nobody who decides waits for it: what doesn't fit into a queue is left out and counted, and the log has it all the same
-//! (`muster trace`, which gives the same spans).
+//! Reporting never delays decisions. Entries that do not fit into the queue are left out and counted. They
+//! are still in the log, and `muster trace` creates the same spans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,36 +22,36 @@ use crate::error::chain;
 use crate::http;
 use crate::otlp::{BATCH, Collector, Known, PATIENCE, Told, Untaken};
 
-/// How long spans are gathered before they are sent.
+/// Time for which spans are collected before they are sent.
 const GATHERED: Duration = Duration::from_secs(1);
-/// The first and the longest pause before spans that were not taken are sent again, and how often that is done.
+/// Retries for spans that were not accepted: the first pause, the longest pause, and the number of retries.
 const AGAIN: (Duration, Duration, usize) = (Duration::from_millis(200), Duration::from_secs(10), 6);
-/// How long who ends tries to send what it has.
+/// Timeout of the last send before the BBS ends.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What a line about a decision is said as: `--log muster::log=debug` shows them all.
+/// Log target of the lines about decisions: `--log muster::log=debug` shows all of them.
 const TARGET: &str = "muster::log";
 
-/// An entry that was folded.
+/// Position and content of a folded entry.
 pub(super) type Folded = (Position, Arc<Entry>);
 
-/// Where entries go that are to be told.
+/// Queue of entries to report.
 #[derive(Debug)]
 pub(super) struct Decided {
     entries: mpsc::Sender<Folded>,
-    /// Whether spans are made of them.
+    /// `true` if spans are created.
     traced: bool,
     left_out: AtomicU64,
 }
 
 impl Decided {
-    /// The way there, and its end.
+    /// Creates the queue and its receiver.
     pub(super) fn new(traced: bool) -> (Self, mpsc::Receiver<Folded>) {
         let (entries, waiting) = mpsc::channel(DECIDED_WAITING);
         (Self { entries, traced, left_out: AtomicU64::new(0) }, waiting)
     }
 
-    /// Has an entry told, or leaves it out if too many wait. Never waits.
+    /// Queues an entry, or leaves it out if the queue is full. Never waits.
     pub(super) fn put(&self, position: Position, entry: Arc<Entry>, watch: &BbsWatch) {
         let decisions = u64::try_from(entry.decisions.len()).unwrap_or(u64::MAX);
         if self.entries.try_send((position, entry)).is_ok() {
@@ -61,26 +61,26 @@ impl Decided {
             watch.spans_dropped.add_many(decisions);
         }
         let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-        // Said seldom, however many they are.
+        // Limits the number of log lines.
         if count.is_power_of_two() {
             tracing::warn!(%position, count, "entries are not told to the log of this program, nor to a collector of traces");
         }
     }
 }
 
-/// Who makes spans, and sends them.
+/// Creator and sender of spans.
 #[derive(Debug)]
 struct Tracer {
     collector: Collector,
     http: reqwest::Client,
     watch: Arc<BbsWatch>,
     spans: Vec<Value>,
-    /// When what is gathered is sent.
+    /// Time at which the collected spans are sent. `None` if there are none.
     due: Option<Instant>,
     failures: u64,
 }
 
-/// Tells what waits, in the order of the log, until the token ends it.
+/// Reports queued entries, in the order of the log, until the token is cancelled.
 pub(super) async fn tell(
     mut waiting: mpsc::Receiver<Folded>,
     to: Option<Collector>,
@@ -118,7 +118,8 @@ pub(super) async fn tell(
     }
 }
 
-/// Says what was decided: of cells, of the cluster and by operators to everybody, the rest to who wants to know it.
+/// Logs a decision. Decisions about cells and the cluster, and those of operators, are logged at level info,
+/// others at level debug.
 fn say(position: Position, decision: &Decision, known: &Known) {
     let by_operator = matches!(decision.actor, Actor::Operator(_));
     let of_fleet = matches!(decision.aggregate, Aggregate::Cell(_) | Aggregate::Cluster);
@@ -142,7 +143,7 @@ fn say(position: Position, decision: &Decision, known: &Known) {
 }
 
 impl Tracer {
-    /// None: there is no HTTP client to be had, which is told.
+    /// Creates a sender. Returns `None` and logs an error if no HTTP client can be created.
     fn of(collector: Collector, watch: Arc<BbsWatch>) -> Option<Self> {
         match http::client(PATIENCE) {
             Ok(http) => Some(Self { collector, http, watch, spans: vec![], due: None, failures: 0 }),
@@ -155,7 +156,7 @@ impl Tracer {
 
     fn gather(&mut self, position: Position, decision: &Decision, known: &Known) {
         let cause = decision.cause.map(|cause| known.decided_at(cause));
-        // Clocks of two leaders may differ.
+        // The clocks of two leaders may differ.
         let began = cause.map_or(decision.at, |cause| cause.min(decision.at));
         let told = Told { decision, position, began, cause_is_elsewhere: false };
         self.spans.push(told.span(known));
@@ -166,7 +167,8 @@ impl Tracer {
         self.spans.len() >= BATCH || self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Sends what is gathered, and again if that may help. What is not taken then never is.
+    /// Sends the collected spans, with retries after temporary errors. Spans that are still not accepted are
+    /// dropped.
     async fn send(&mut self) {
         let backoff = ExponentialBuilder::default()
             .with_min_delay(AGAIN.0)
@@ -181,7 +183,7 @@ impl Tracer {
         self.due = None;
     }
 
-    /// Sends what is gathered once, for there is no time to wait.
+    /// Sends the collected spans without retries, because the BBS is about to end.
     async fn send_last(&mut self) {
         while !self.spans.is_empty() {
             let batch = &self.spans[..self.spans.len().min(BATCH)];
@@ -196,7 +198,7 @@ impl Tracer {
         }
     }
 
-    /// Counts what became of the first batch, which is over.
+    /// Removes the first batch, and counts its outcome.
     fn settle(&mut self, taken: Result<(), Untaken>) {
         let count = self.spans.drain(..self.spans.len().min(BATCH)).count() as u64;
         let dropped = match &taken {

@@ -1,4 +1,4 @@
-//! The loop that drives a machine: inputs in, effects out, an alarm in between.
+//! The loop that drives a machine: feeds it inputs, performs its effects, and wakes it at its alarms.
 
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -10,36 +10,37 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Inputs that wait for a machine; whoever brings more waits too.
+/// Capacity of the input queue of a machine. Senders wait while it is full.
 pub(crate) const INPUTS: usize = 16_384;
-/// Inputs that are taken before effects of a turn are due, however many more wait.
+/// Maximum number of inputs per turn. The machine then ends the turn, even if more inputs wait.
 const INPUTS_IN_A_TURN: usize = 1_024;
 
-/// A machine without IO, as the services are.
+/// A state machine without I/O, such as a BBS, an auctioneer or a rep.
 pub(crate) trait Machine {
-    /// What happens to it.
+    /// An event or a request.
     type Input: Send;
-    /// What it wants done.
+    /// An action for the driver to perform.
     type Effect;
-    /// Nothing else waits.
+    /// Input at the end of a turn.
     const TURN: Self::Input;
-    /// Its alarm went off.
+    /// Input for a due alarm.
     const TICK: Self::Input;
-    /// Takes one input and says what is to be done.
+    /// Processes an input, and returns the effects to perform.
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect>;
-    /// The input for a clock that was set by so many nanoseconds, forward or back. `None` if the machine does not need it.
+    /// Returns the input for a clock that was set by so many nanoseconds, forward or back. `None` if the
+    /// machine does not need it.
     fn clock_stepped(by: i64) -> Option<Self::Input>;
-    /// When it wants a tick.
+    /// Returns the time of the next tick, if there is one.
     fn alarm(&self) -> Option<Timestamp>;
-    /// Where it stands, if it says at times that it is there.
+    /// Returns the standing to publish. `None` if the machine does not publish its presence.
     fn standing(&self) -> Option<Standing>;
-    /// Returns `true` if it may lead.
+    /// Returns `true` if the machine may lead.
     fn may_lead(&self) -> bool {
         true
     }
 }
 
-/// What a machine said last of where it stands, and when.
+/// Last published standing, and its time.
 #[derive(Clone, Copy, Debug)]
 struct LastStanding {
     standing: Standing,
@@ -47,16 +48,18 @@ struct LastStanding {
 }
 
 impl LastStanding {
-    /// Whether it is to be said where it stands: its time has come, or it leads or doesn't any more.
+    /// Returns `true` if the standing has to be published: the interval is over, or the term or the
+    /// leadership has changed.
     fn is_over(self, now: Standing) -> bool {
         let same = (self.standing.term, self.standing.leads) == (now.term, now.leads);
         !same || self.at.elapsed() >= ALIVE_EVERY
     }
 }
 
-/// Where the inputs of a machine come from.
+/// Source of the inputs of a machine.
 pub(crate) trait Source<I> {
-    /// Takes what waits, or waits for something; 0: nobody can bring inputs any more. Cancel-safe.
+    /// Appends waiting inputs to the batch, or waits for one. Returns their number, or 0 if no more inputs
+    /// can arrive. Cancel-safe.
     fn take(&mut self, batch: &mut Vec<I>, most: usize) -> impl Future<Output = usize> + Send;
 }
 
@@ -66,7 +69,7 @@ impl<I: Send> Source<I> for mpsc::Receiver<I> {
     }
 }
 
-/// Reads the clock for a machine, and notices when it is set.
+/// Clock of a machine, which detects that the system clock was set.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     shown: Timestamp,
@@ -82,8 +85,8 @@ impl Pace {
         self.at(clock::now(), Instant::now())
     }
 
-    /// Takes what the clock shows at an instant. Returns it, and by how many nanoseconds the clock was set since the last
-    /// reading.
+    /// Records a reading of the clock. Returns it, and the number of nanoseconds by which the clock was set
+    /// since the last reading.
     fn at(&mut self, shown: Timestamp, read: Instant) -> (Timestamp, Option<i64>) {
         let by = shown.nanos_after(self.shown + read.duration_since(self.read));
         *self = Self { shown, read };
@@ -91,18 +94,20 @@ impl Pace {
     }
 }
 
-/// Looks on while a machine is driven, and changes nothing.
+/// Observer of a driven machine.
 pub(crate) trait Onlooker<M: Machine> {
-    /// The machine is about to take an input.
+    /// Called before the machine takes an input.
     fn takes(&mut self, _input: &M::Input) {}
-    /// It has acted on the time, or on what was gathered, since that moment.
+    /// Called after a tick or the end of a turn. `began` is the time before it.
     fn acted(&mut self, machine: &M, began: Instant);
 }
 
-/// A machine that has nothing to do turns all the same so often, for whoever watches that it doesn't hang.
+/// Maximum time between two turns of an idle machine. Lets probes distinguish an idle machine from one that
+/// hangs.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Drives a machine until it is told to stop or nobody can bring it inputs any more. One that hangs doesn't beat.
+/// Drives a machine until `stop` is cancelled or no more inputs can arrive. The presence is published by this
+/// loop, so a machine that hangs does not publish it.
 pub(crate) async fn drive<M: Machine>(
     machine: &mut M,
     inputs: &mut impl Source<M::Input>,
@@ -137,7 +142,7 @@ pub(crate) async fn drive<M: Machine>(
             onlooker.takes(&input);
             machine.step(now, input).into_iter().for_each(&mut perform);
         }
-        // A busy machine must not forget the time.
+        // Many inputs must not delay an alarm.
         if machine.alarm().is_some_and(|due| due <= now) {
             let began = Instant::now();
             machine.step(now, M::TICK).into_iter().for_each(&mut perform);
@@ -149,10 +154,11 @@ pub(crate) async fn drive<M: Machine>(
     }
 }
 
-/// Does what may have to wait. What needn't is done when this returns; for the rest somebody else waits.
+/// Starts work that may have to wait. Work that can finish at once is done when this returns; otherwise a
+/// task continues it.
 pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
-    // Whoever waits for it polls it again, and wakes for it.
+    // The spawned task polls again, and registers its own waker.
     if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         tokio::spawn(work);
     }

@@ -1,34 +1,34 @@
-//! Why a service ended that nobody told to.
+//! Errors that end a service.
 
 use std::io;
 
 use bus::BusError;
 use journal::JournalError;
 
-/// Why a service can't go on.
+/// Error that ends a service.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    /// The journal can't be followed any further.
+    /// The journal cannot be followed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The log holds what this program doesn't understand.
+    /// The log holds an entry that this program does not understand.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// The bus can't be listened to.
+    /// The bus cannot be subscribed to.
     #[error("can't listen to the bus")]
     Bus(#[from] BusError),
-    /// The tables can't be kept up to date.
+    /// The tables cannot be kept up to date.
     #[error(transparent)]
     Projector(#[from] projector::Error),
-    /// The client of completion callbacks can't be made.
+    /// The client for completion callbacks cannot be created.
     #[error("can't make an HTTP client for completion callbacks")]
     Callbacks(#[source] reqwest::Error),
-    /// A machine that reads the log again needs a new seed.
+    /// A machine that reads the log again needs a new seed, and the system provides no randomness.
     #[error("the system gives no randomness")]
     Randomness(#[source] io::Error),
 }
 
-/// What stands in the log, where, and why it can't be understood.
+/// Description of an entry that this program does not understand: its position and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unreadable(pub(crate) String);

@@ -1,8 +1,8 @@
-//! The feed: what a leading BBS tells whoever listens of every entry that counts, event by event (docs/clients.md, "The
-//! feed").
+//! The feed: a leading BBS publishes every event of the log (docs/clients.md, "The feed").
 //!
-//! It is a hint, and the log is the truth: nobody who decides waits for it, and what can't be sent in time is left out and
-//! counted. Whoever listens sees by the ids that something is missing, and reads it.
+//! The feed is best effort, and the log is authoritative. Publishing never delays decisions: entries that
+//! cannot be sent in time are left out and counted. Subscribers detect missing events by their ids, and read
+//! them from the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use schemas::{Entry, Position, feed};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// An entry that is to be told.
+/// An entry to publish.
 #[derive(Debug)]
 pub(super) struct Fed {
     pub(super) cluster: ClusterId,
@@ -24,7 +24,7 @@ pub(super) struct Fed {
     pub(super) entry: Arc<Entry>,
 }
 
-/// Where entries go that are to be told.
+/// Queue of entries to publish.
 #[derive(Debug)]
 pub(super) struct Feed {
     entries: mpsc::Sender<Fed>,
@@ -32,19 +32,20 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// The way to the feed, and its end.
+    /// Creates the queue and its receiver.
     pub(super) fn new() -> (Self, mpsc::Receiver<Fed>) {
         let (entries, waiting) = mpsc::channel(FEED_WAITING);
         (Self { entries, left_out: AtomicU64::new(0) }, waiting)
     }
 
-    /// Has an entry told, or leaves it out if too many wait. Never waits. Answers whether it is told.
+    /// Queues an entry, or leaves it out if the queue is full. Never waits. Returns `true` if the entry was
+    /// queued.
     pub(super) fn put(&self, fed: Fed) -> bool {
         let position = fed.position;
         let told = self.entries.try_send(fed).is_ok();
         if !told {
             let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-            // Said seldom, however many they are.
+            // Limits the number of log lines.
             if count.is_power_of_two() {
                 tracing::warn!(%position, count, "the feed is behind: entries are left out of it");
             }
@@ -53,11 +54,11 @@ impl Feed {
     }
 }
 
-/// Tells what waits, in the order of the log, until the token ends it.
+/// Publishes queued entries, in the order of the log, until the token is cancelled.
 pub(super) async fn tell(bus: Bus, mut waiting: mpsc::Receiver<Fed>, ends: CancellationToken) {
     let mut last = Last::default();
     while let Some(Some(fed)) = ends.run_until_cancelled(waiting.recv()).await {
-        // Who listens is not told apart: what not everybody may read nobody is told.
+        // Subscribers are not identified, so data that some of them may not read is removed for all.
         let sight = if bus.knows_who_asks() { Sight::Nothing } else { Sight::Everything };
         let fed = Fed { entry: sight.of_shared(fed.entry), ..fed };
         for (subject, event) in last.events(&fed) {
@@ -69,12 +70,13 @@ pub(super) async fn tell(bus: Bus, mut waiting: mpsc::Receiver<Fed>, ends: Cance
     }
 }
 
-/// The last event that was told: its position, and its id.
+/// Position and id of the last published event.
 #[derive(Debug, Default)]
 struct Last(Position, String);
 
 impl Last {
-    /// The events of an entry, each with its subject, and with the id of the one before it in the log where that is known.
+    /// Returns the events of an entry with their subjects. Each has the id of the event before it in the log,
+    /// if that is known.
     fn events<'a>(&mut self, fed: &'a Fed) -> Vec<(String, CloudEvent<'a>)> {
         let Fed { cluster, position, entry } = fed;
         let follows = !self.1.is_empty() && self.0.0 + 1 == position.0;

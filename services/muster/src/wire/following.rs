@@ -1,4 +1,5 @@
-//! Following the journal: every entry to a machine, in order, and word when the end was reached for the first time.
+//! Follows the journal: feeds every entry to a machine, in order, and reports when the end is reached for the
+//! first time.
 
 use journal::Journal;
 use journal::Recorded;
@@ -7,14 +8,14 @@ use tokio::sync::mpsc;
 
 use super::ended::{Ended, Unreadable};
 
-/// How many entries a follower takes at once.
+/// Maximum number of entries per read.
 const ENTRIES: usize = 1_000;
 
-/// Follows the journal behind a position for as long as the machine listens. `input` makes an entry an input; none: it is
-/// passed over.
+/// Follows the journal after a position until the machine ends. `input` converts an entry to an input; an
+/// entry is skipped if it returns `None`.
 ///
 /// # Errors
-/// The journal can't be followed, or `input` said that the machine can't go on.
+/// The journal cannot be followed, or `input` returns an error.
 pub(super) async fn follow<I>(
     journal: &Journal,
     after: Position,

@@ -1,4 +1,4 @@
-//! Reports the cluster of a service to an operator who is about to found one.
+//! Reports the cluster of a service to an operator who is about to found a cluster.
 
 use bus::{Bus, BusError};
 use schemas::bus::BusSubject;
@@ -7,11 +7,11 @@ use schemas::message::KnownCluster;
 use schemas::names::ClusterId;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Answers `muster cluster found` until the guard is dropped. `known` returns `None` while the service belongs to no
-/// cluster.
+/// Answers `muster cluster found` until the guard is dropped. `known` returns `None` while the service
+/// belongs to no cluster.
 ///
 /// # Errors
-/// The bus can't be listened to.
+/// The bus cannot be subscribed to.
 pub(crate) async fn report(
     bus: &Bus,
     service: String,

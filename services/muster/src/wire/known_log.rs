@@ -1,5 +1,5 @@
-//! Compares the log that a rep knows with the one that BBSs answer from. After a restore the rep may know a later term, and then
-//! it obeys no leader; or a later position, and then no BBS can answer it.
+//! Compares the log that a rep knows with the log that BBSs serve. After a restore, the rep may know a later
+//! term, and then obeys no leader. It may also know a later position, which no BBS can serve.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use schemas::query::{ClusterRow, One};
 
 use crate::home;
 
-/// Number of answers that must all be behind what a rep knows: a BBS that answers may be behind the log for a moment.
+/// Number of replies that must all be behind the log that a rep knows. A single BBS may lag for a moment.
 const ANSWERS: u32 = 4;
-/// Pause between two of them.
+/// Pause between two of these replies.
 const PAUSE: Duration = Duration::from_secs(4);
 
-/// A log, as far as it is known.
+/// Known properties of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Log {
     pub(super) cluster_id: Option<ClusterId>,
@@ -27,11 +27,12 @@ pub(super) struct Log {
 /// Result of comparing the log of the cluster with the one that a rep knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
-    /// Nothing contradicts that both are the same log.
+    /// No difference was found.
     Same,
-    /// The log ends before the position that the rep knows: the BBS is behind, or it is another history.
+    /// The log ends before the position that the rep knows: the BBS lags, or the log has another history.
     Shorter(Log),
-    /// The log belongs to another cluster, or has lower terms though it is as long: certainly another history.
+    /// The log certainly has another history: it belongs to another cluster, or has lower terms although it
+    /// is not shorter.
     Other(Log),
 }
 
@@ -44,7 +45,7 @@ impl Log {
         Self { cluster_id: Some(row.cluster_id), terms, position: *position }
     }
 
-    /// Compares the log that a rep knows with one that a BBS answers from.
+    /// Compares the log that a rep knows with the one that a BBS serves.
     pub(super) fn compare(&self, there: Self) -> Compared {
         let other_cluster = self.cluster_id.zip(there.cluster_id).is_some_and(|(own, there)| own != there);
         if other_cluster {
@@ -62,7 +63,7 @@ impl Log {
         self.terms.bbs > there.terms.bbs || self.terms.auctioneer > there.terms.auctioneer
     }
 
-    /// Why the rep of a cell can't go on with another log, and what to do.
+    /// Describes why the rep of a cell cannot continue with another log, and the remedy.
     pub(super) fn conflict(&self, cell: &CellId, there: &Self) -> String {
         match (self.cluster_id, there.cluster_id) {
             (Some(own), Some(there)) if own != there => format!(
@@ -88,7 +89,7 @@ impl Log {
     }
 }
 
-/// Compares until it is certain: each of several answers is behind, or one is not.
+/// Compares until the result is certain: one reply is not behind, or all of several replies are.
 pub(super) async fn compare(bus: &Bus, cell: &CellId, known: Log) -> Compared {
     let mut last = Compared::Same;
     for number in 0..ANSWERS {

@@ -1,4 +1,4 @@
-//! Queues between tasks in which names take turns, so that nobody waits behind all that somebody else wants.
+//! Queues in which names take turns, so that a busy client does not delay the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,10 +8,10 @@ use tokio::sync::{Notify, mpsc};
 
 use super::drive::Source;
 
-/// Questions that are taken in one turn of the machine: what the journal says goes in between.
+/// Maximum number of requests per turn of the machine, so that journal entries are taken in between.
 const ASKED_IN_A_TURN: usize = 256;
 
-/// What waits, by name. It has no limit of its own: what is put in has a place in a budget.
+/// Waiting items by name. Needs no limit of its own, because a budget has admitted every item.
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     waiting: Mutex<Turns<String, T>>,
@@ -25,24 +25,24 @@ impl<T> Default for Lanes<T> {
 }
 
 impl<T> Lanes<T> {
-    /// Puts something behind what waits under this name. Never waits.
+    /// Appends an item to the queue of a name. Never waits.
     pub(super) fn put(&self, name: &str, what: T) {
         self.lock().push(name.to_owned(), what);
         self.arrived.notify_one();
     }
 
-    /// Takes the oldest of the name whose turn it is.
+    /// Takes the oldest item of the name whose turn it is.
     fn take(&self) -> Option<T> {
         self.lock().pop()
     }
 
-    /// The same; waits until there is something. Cancel-safe.
+    /// Takes the next item, and waits for one if necessary. Cancel-safe.
     pub(super) async fn next(&self) -> T {
         loop {
             if let Some(what) = self.take() {
                 return what;
             }
-            // What arrived in between is remembered.
+            // `Notify` keeps a notification that arrived since the check.
             self.arrived.notified().await;
         }
     }
@@ -52,7 +52,7 @@ impl<T> Lanes<T> {
     }
 }
 
-/// The inputs of a BBS: what happened, in its order and first; and what is asked of it, names in turn.
+/// Inputs of a BBS: first events in their order, then requests, whose names take turns.
 #[derive(Debug)]
 pub(super) struct Inputs {
     pub(super) happened: mpsc::Receiver<Input>,

@@ -1,5 +1,5 @@
-//! Listening to the beats of leaders while the log is read: what a service that starts has to wait for them counts from
-//! there, and not from when it knows the log.
+//! Receives leader heartbeats while a starting service reads the log. The time that it has to wait for a
+//! leader starts with the subscription, and not when the log has been read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use schemas::names::ServiceId;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Who will take part in an election, and listens already, until this is dropped.
+/// Participant in a future election that already receives heartbeats, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Listening {
     election: Arc<Mutex<Election>>,
@@ -21,10 +21,10 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Begins to listen to the beats in a role.
+    /// Subscribes to the leader heartbeats of a role.
     ///
     /// # Errors
-    /// The bus can't be listened to.
+    /// The bus cannot be subscribed to.
     pub(super) async fn begin(bus: &Bus, role: LeaderRole, id: ServiceId) -> Result<Self, BusError> {
         let beats = bus.subscribe(&BusPattern::Beats(role).to_string(), None).await?;
         let election = Arc::new(Mutex::new(Election::new(id)));
@@ -34,12 +34,13 @@ impl Listening {
         Ok(Self { election, _ends: ends.drop_guard() })
     }
 
-    /// Who leads, as the log says that was read since it listens: who was elected before is heard from now on, if it is there.
+    /// Sets the leader that the log names. The log must have been read after the subscription, so that a
+    /// heartbeat of a live leader is not missed.
     pub(super) fn know(&self, leader: Option<&Leader>) {
         lock(&self.election).follow(leader, clock::now());
     }
 
-    /// What was heard. From here on somebody else listens.
+    /// Returns the election with the heartbeats so far. The caller receives further heartbeats itself.
     pub(super) fn end(self) -> Election {
         lock(&self.election).clone()
     }

@@ -1,30 +1,30 @@
-//! Wiring: machines and their driver.
+//! Wiring: the drivers of the machines.
 //!
-//! A machine says what is to be done; the driver in these files do it, one effect at a time, and bring back what came
-//! of it as inputs. Nothing is decided here.
+//! A machine returns effects. Its driver performs them one at a time, and feeds the results back as inputs.
+//! Drivers make no decisions.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
 //! | [`drive`] | the loop that drives a machine |
-//! | [`decided`] | what a leading BBS has folded, as lines for people and as spans |
-//! | [`ended`] | why a service ended that nobody told to |
-//! | [`feed`] | every event to whoever listens, while a BBS leads |
-//! | [`founding`] | names the cluster of a service to whoever founds one |
-//! | [`following`] | the journal, entry by entry, to a machine |
-//! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
-//! | [`bbs`] | the driver of a BBS |
-//! | [`budget`] | how much each client may have under way |
-//! | [`listening`] | the beats of leaders while a service that starts reads the log |
-//! | [`known_log`] | whether the log of the cluster is the one that a rep knows |
+//! | [`decided`] | log lines and spans for the decisions of a leading BBS |
+//! | [`ended`] | errors that end a service |
+//! | [`feed`] | publication of every event by a leading BBS |
+//! | [`founding`] | report of a service's cluster to an operator who founds one |
+//! | [`following`] | feeding journal entries to a machine |
+//! | [`asking`] | requests between services, in postcard or JSON |
+//! | [`bbs`] | driver of a BBS |
+//! | [`budget`] | limits of in-flight requests per client |
+//! | [`listening`] | leader heartbeats while a starting service reads the log |
+//! | [`known_log`] | comparison of the log of the cluster with the one that a rep knows |
 //! | [`lanes`] | queues in which names take turns |
-//! | [`inbox`] | what comes to a BBS by the bus |
-//! | [`past`] | queries about the past, answered from Worlds that are folded for them |
-//! | [`reading`] | queries, answered from pictures of the World |
-//! | [`watching`] | what each service tells whoever watches it: metrics and probes |
-//! | [`setting_aside`] | what operators set aside of the journal |
-//! | [`auctioneer`], [`rep`] | the driver of the others |
-//! | [`projector`] | the tables of a database, kept up to date with the journal |
-//! | [`containers`] | real containers and scripted ones, behind one door |
+//! | [`inbox`] | messages from the bus to a BBS |
+//! | [`past`] | queries about the past, answered from a World that is folded for each |
+//! | [`reading`] | queries about the present, answered from World snapshots |
+//! | [`watching`] | metrics and probes of each service |
+//! | [`setting_aside`] | quarantined entries of the journal |
+//! | [`auctioneer`], [`rep`] | drivers of the other machines |
+//! | [`projector`] | driver that keeps the tables of a database up to date |
+//! | [`containers`] | container backends: real or scripted |
 
 pub(crate) mod asking;
 pub(crate) mod auctioneer;

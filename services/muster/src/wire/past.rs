@@ -1,5 +1,6 @@
-//! Questions about the past: answered off the deciding thread, one after the other, clients in turn, from a World that is
-//! folded for them. The ladder of snapshots that makes this quick is built when nothing else waits for the journal.
+//! Queries about the past. They are answered off the deciding thread, one after the other, clients in turn,
+//! from a World that is folded for each query. A snapshot index makes this fast. It is built in the
+//! background while the BBS keeps up with the journal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,48 +22,50 @@ use super::bbs::{Driver, Waiter};
 use super::lanes::Lanes;
 use crate::error::chain;
 
-/// Most entries that are folded for one question while the ladder is being built; behind that, twice what lies between two
-/// rungs.
+/// Maximum number of entries that are folded for one query, or twice the distance between two snapshots if
+/// that is more.
 const FOLDED: u64 = 262_144;
-/// A BBS that is so many entries behind the journal has something better to do than to build a ladder.
+/// Lag in entries above which a BBS builds no snapshots.
 const BEHIND: u64 = 10_000;
-/// How often is looked whether another rung is due.
+/// Interval between checks for a missing snapshot.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often is looked whether the newest snapshot is too old.
+/// Interval between checks of the age of the newest snapshot.
 const NEWEST: Duration = Duration::from_secs(30);
-/// How often the end of the log gets a snapshot.
+/// Interval between snapshots of the end of the log.
 const LAST: Duration = Duration::from_secs(300);
-/// How often, where so many bytes of entries came since the last one that a start would take seconds longer.
+/// Shorter interval for a busy log, and the number of bytes since the last snapshot that triggers it. Reading
+/// so many bytes would delay a start by seconds.
 const LAST_OF_MUCH: (Duration, u64) = (Duration::from_secs(60), 32 * 1024 * 1024);
-/// How long is waited when a rung couldn't be built.
+/// Pause after a snapshot could not be built.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Where snapshots of the past are cached.
+/// Cache for snapshots of the past.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     pub(crate) folder: PathBuf,
-    /// Entries between two snapshots, at the least.
+    /// Minimum number of entries between two snapshots.
     pub(crate) every: u64,
 }
 
 impl Cache {
-    /// A folder, with snapshots as often as is usual.
+    /// Returns a cache with the default distance between snapshots.
     pub(crate) fn usual(folder: PathBuf) -> Self {
         Self { folder, every: past::limits::SPACING }
     }
 }
 
-/// Where who starts begins to fold a log.
+/// State from which a starting service folds the log.
 #[derive(Debug, Default)]
 pub(super) struct Begin {
-    /// The past of the log, if anybody may ask about it and there is a cluster.
+    /// The past of the log. `None` without a cache, without a cluster, or if the cache cannot be used.
     pub(super) past: Option<Past>,
-    /// What read the log up to there, and the World.
+    /// Reader and World at the starting position.
     pub(super) from: (Reader, World),
 }
 
 impl Begin {
-    /// The newest snapshot in a cache, or the beginning of the log, of which is known what operators set aside.
+    /// Loads the newest snapshot in a cache, or starts at the beginning of the log. `known` has the
+    /// quarantined positions.
     pub(super) async fn of(journal: &Journal, cache: Option<&Cache>, known: &Positions) -> Self {
         let beginning = (Reader::knowing(known.clone()), World::new());
         let Some(cache) = cache else { return Self { past: None, from: beginning } };
@@ -87,14 +90,15 @@ impl Begin {
     }
 }
 
-/// Keeps a snapshot near the end of the log for the next start of who has no other use for the past, until the token ends it.
+/// Keeps a snapshot near the end of the log for the next start, until the token is cancelled. For services
+/// that do not serve the past.
 pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
     let build = async || {
         let end = journal.end().await?;
         if end.0 < 2 * cache.every {
             return Ok(());
         }
-        // Others on this machine may have written to the same folder.
+        // Another service on this machine may have written to the same folder.
         Past::open_spaced(&cache.folder, journal.clone(), cache.every).await?.build_newest(end).await
     };
     while ends.run_until_cancelled(tokio::time::sleep(NEWEST)).await.is_some() {
@@ -106,17 +110,17 @@ pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: Cancellati
     }
 }
 
-/// What answers questions about the past.
+/// Queue and state for queries about the past.
 #[derive(Debug)]
 pub(super) struct Looking {
     journal: Journal,
-    /// None: nobody asks this BBS about the past.
+    /// `None` if this BBS serves no queries about the past.
     cache: Option<Cache>,
     past: OnceCell<Past>,
     asked: Lanes<Asked>,
 }
 
-/// A question about the past.
+/// A query about the past.
 #[derive(Debug)]
 struct Asked {
     waiter: Waiter,
@@ -130,13 +134,13 @@ impl Looking {
         Self { journal, cache, past: OnceCell::new_with(begin), asked: Lanes::default() }
     }
 
-    /// Puts a question where it is answered in its turn.
+    /// Queues a query under the name of its caller.
     pub(super) fn put(&self, waiter: Waiter, query: Query, as_of: AsOf, observed: Observed) {
         let name = waiter.name().to_owned();
         self.asked.put(&name, Asked { waiter, query, as_of, observed });
     }
 
-    /// The past, if it is open.
+    /// Returns the past, if it has been opened.
     pub(super) fn past(&self) -> Option<&Past> {
         self.past.get()
     }
@@ -150,7 +154,7 @@ impl Looking {
             .await
     }
 
-    /// The answer, as JSON text.
+    /// Returns the answer as JSON text.
     async fn answer(
         &self,
         sight: Sight,
@@ -162,7 +166,7 @@ impl Looking {
         let past = self.open().await.map_err(refusal)?;
         let page =
             query.filter().and_then(|filter| filter.cursor.as_deref()).map(Cursor::parse).transpose()?;
-        // A further page is of the position of the first.
+        // A further page is read at the position of the first one.
         let sought = page.map_or(asked, |cursor| Moment::Position(cursor.position));
         self.check_near(past, sought).await?;
         let then = match sought {
@@ -180,7 +184,7 @@ impl Looking {
         answered.unwrap_or_else(|_| Err(refusal(Error::Stopping)))
     }
 
-    /// Refuses what would take very long, because the ladder isn't there yet.
+    /// Refuses a query that would take very long because the snapshot index does not cover it yet.
     async fn check_near(&self, past: &Past, sought: Moment) -> Result<(), Refusal> {
         let end = self.journal.end().await.map_err(|error| refusal(error.into()))?;
         let distance = match sought {
@@ -198,7 +202,8 @@ impl Looking {
         Err(Refusal::new(Code::Unavailable, why))
     }
 
-    /// Whether something is missing of the ladder of a log that ends at `end`. Asks the journal nothing while the log is short.
+    /// Returns `true` if a log that ends at `end` lacks a snapshot or a part of the event index. Does not
+    /// query the journal while the log is short.
     async fn is_due(&self, end: Position) -> Result<bool, Error> {
         let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
         if end.0 < cache.every.min(past::limits::STRETCH) {
@@ -208,7 +213,7 @@ impl Looking {
         Ok(past.is_index_due(end) || (end.0 >= cache.every && past.is_due(end).await?))
     }
 
-    /// Builds a snapshot of the end of a log, for the next start, if the log is long enough for a ladder.
+    /// Builds a snapshot of the end of the log for the next start, if the log is long enough.
     async fn build_last(&self, end: Position) -> Result<(), Error> {
         match (&self.cache, self.past.get()) {
             (Some(cache), Some(past)) if end.0 >= cache.every => past.build_last(end).await,
@@ -216,7 +221,7 @@ impl Looking {
         }
     }
 
-    /// Makes a snapshot of what a BBS knows that stops, for the next start, if the log is long enough for a ladder.
+    /// Saves the World of a stopping BBS as a snapshot for the next start, if the log is long enough.
     pub(super) async fn keep_last(&self, machine: Box<Bbs>) -> Result<(), Error> {
         match (&self.cache, self.past.get()) {
             (Some(cache), Some(past)) if machine.world().position().0 >= cache.every => {
@@ -227,7 +232,7 @@ impl Looking {
         }
     }
 
-    /// Builds what is missing of the index and of the ladder of a log that ends at `end`.
+    /// Builds the missing parts of the event index and the missing snapshots for a log that ends at `end`.
     async fn build(&self, end: Position) -> Result<(), Error> {
         let past = self.open().await?;
         while past.index_next(end).await? {}
@@ -236,7 +241,7 @@ impl Looking {
     }
 }
 
-/// What is answered to who asks about the past when that can't be told.
+/// Converts an error to the refusal of a query.
 fn refusal(error: Error) -> Refusal {
     match error {
         Error::Beyond { .. } | Error::Zero { .. } | Error::Before { .. } => AsOf::refused(error.to_string()),
@@ -250,7 +255,7 @@ fn refusal(error: Error) -> Refusal {
 }
 
 impl Driver {
-    /// Answers questions about the past, one after the other.
+    /// Answers queries about the past, one after the other.
     pub(super) async fn look_back(self: Arc<Self>) {
         while let Some(asked) = self.ends.run_until_cancelled(self.looking.asked.next()).await {
             let Asked { waiter, query, as_of, observed } = asked;
@@ -261,7 +266,7 @@ impl Driver {
         }
     }
 
-    /// Keeps the ladder of snapshots as long as the log.
+    /// Extends the snapshot index as the log grows.
     pub(super) async fn build_ladder(self: Arc<Self>) {
         let followed = self.followed();
         let (mut last, mut bytes) = (Instant::now(), 0);

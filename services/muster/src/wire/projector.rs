@@ -1,4 +1,4 @@
-//! The driver of a projector.
+//! Driver of a projector.
 
 use journal::Journal;
 use projector::{Error, Url};
@@ -8,11 +8,11 @@ use super::ended::Ended;
 use super::setting_aside;
 use super::watching::projector::ProjectorWatch;
 
-/// Keeps the tables of a database up to date until it is told to stop. What the log holds that this program doesn't
-/// understand stops it, until an operator has set that aside.
+/// Keeps the tables of a database up to date until `stop` is cancelled. An entry that this program does not
+/// understand stops the projector until an operator quarantines the entry or requests another read.
 ///
 /// # Errors
-/// What is wrong with the journal or the database.
+/// The journal or the database fails.
 pub(crate) async fn run(
     journal: Journal,
     url: Url,
@@ -50,11 +50,11 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Makes the tables of a database again beside those that are there, which another version of this program made, or which
-/// hold what operators have set aside since.
+/// Rebuilds the tables of a database next to the existing ones. Required if another version of this program
+/// made the existing ones, or if they include entries that were quarantined later.
 ///
 /// # Errors
-/// As above, and what the log holds that this program doesn't understand.
+/// Fails like [`run`], and if the log holds an entry that this program does not understand.
 pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), Ended> {
     if let Some(known) = setting_aside::known(journal, stop).await? {
         tracing::warn!(

@@ -1,4 +1,4 @@
-//! Queries are answered here, off the deciding thread: from pictures of the World, by a bounded number of threads, clients
+//! Answers queries off the deciding thread: from World snapshots, with a bounded number of threads, clients
 //! in turn.
 
 use std::collections::VecDeque;
@@ -17,26 +17,25 @@ use tokio::time::Instant;
 use super::bbs::Waiter;
 use super::lanes::Lanes;
 
-/// What answers queries.
+/// Queues of queries, and the World snapshots that further pages need.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    /// Queries of clients.
     rows: Lanes<Asked>,
-    /// Queries of reps, who have threads of their own.
+    /// Queries of reps, which have threads of their own.
     records: Lanes<Asked>,
     held: Mutex<VecDeque<Held>>,
 }
 
-/// Whose queries a thread answers.
+/// Kind of queries that a thread answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Those of clients, by rows.
+    /// Queries of clients, for rows.
     Rows,
-    /// Those of reps, by records.
+    /// Queries of reps, for records.
     Records,
 }
 
-/// A query with the picture that it is answered from.
+/// A query with the World snapshot to answer it from.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) waiter: Waiter,
@@ -45,12 +44,12 @@ pub(super) struct Asked {
     observed: Observed,
 }
 
-/// How many threads answer queries of each kind.
+/// Returns the number of threads for each kind of query.
 pub(super) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
 }
 
-/// A picture that further pages are of.
+/// A World snapshot that is held for further pages.
 #[derive(Clone, Debug)]
 struct Held {
     until: Instant,
@@ -59,7 +58,7 @@ struct Held {
 }
 
 impl Reading {
-    /// Puts a query where it is answered in its turn.
+    /// Queues a query under the name of its caller.
     pub(super) fn put(&self, waiter: Waiter, query: Query, picture: Picture, observed: Observed) {
         let lanes = match &query {
             Query::Rows(_) => &self.rows,
@@ -69,7 +68,7 @@ impl Reading {
         lanes.put(&name, Asked { waiter, query, picture, observed });
     }
 
-    /// The next query to be answered. Cancel-safe.
+    /// Returns the next query. Cancel-safe.
     pub(super) async fn next(&self, kind: Kind) -> Asked {
         match kind {
             Kind::Rows => self.rows.next().await,
@@ -77,7 +76,7 @@ impl Reading {
         }
     }
 
-    /// Answers a query from its picture.
+    /// Answers a query from its World snapshot.
     pub(super) async fn answer(&self, asked: Asked) -> (Waiter, Reply) {
         let Asked { waiter, query, picture, observed } = asked;
         let paged = is_list(&query);
@@ -95,7 +94,7 @@ impl Reading {
         (waiter, reply)
     }
 
-    /// The picture that a cursor names, if it is still held.
+    /// Returns the World snapshot that a cursor names, if it is still held.
     pub(super) fn held(&self, cursor: &Cursor) -> Option<(Picture, Observed)> {
         let now = Instant::now();
         let held = self.lock();
@@ -124,7 +123,7 @@ impl Reading {
     }
 }
 
-/// Whether a query is answered with a page. What shows one thing has no further pages, so that its picture isn't held.
+/// Returns `true` if the query returns pages. Snapshots of other queries are not held.
 const fn is_list(query: &Query) -> bool {
     use projections::Query as Rows;
     match query {
@@ -156,7 +155,7 @@ const fn is_list(query: &Query) -> bool {
     }
 }
 
-/// Whether the rows of a list are followed by another page. What a page's `next` says is its last field.
+/// Returns `true` if a list has another page. Relies on `next` being the last field of a page.
 fn has_next_page(reply: &Reply) -> bool {
     match reply {
         Reply::Rows(Ok(rows)) => !rows.ends_with("\"next\":null}"),

@@ -1,4 +1,4 @@
-//! The effect driver of a rep.
+//! Effect driver of a rep.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,33 +33,33 @@ use super::talks::Talks;
 use super::watching::rep::{RepOnlooker, RepWatch};
 use crate::error::chain;
 
-/// Most bytes of a log in one answer.
+/// Maximum number of log bytes in a reply.
 const LOG_BYTES: usize = 64 * 1024;
 
-/// How often a rep asks again whether it may speak for its cell: while nobody answers, and while another rep does.
+/// Initial pause between attempts to attach to the cell, and the pause while another rep is attached.
 const ATTACH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-/// How long a rep tries to tell that it leaves.
+/// Maximum time for reporting that the evacuation is complete.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How long the last containers of an evacuated cell are waited for before the cluster is told that it is empty: a cell
-/// that is silent for longer would be asked whether it is lost.
+/// Maximum wait for the last containers of an evacuated cell before the rep reports that the cell is empty. A
+/// cell that is silent for longer would be probed as lost.
 const DELETED_SOON: Duration = Duration::from_secs(10);
 
 static NO_ORDER: LogLimit = LogLimit::new();
 static FOREIGN_INBOX: LogLimit = LogLimit::new();
 
-/// How often a rep that knows another log than the cluster compares again.
+/// Interval between comparisons while the rep knows another log than the cluster.
 const COMPARE_AGAIN: Duration = Duration::from_secs(15);
 
-/// How the work of a rep came to its end.
+/// Reason that the work of a rep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was told to stop.
+    /// `stop` was cancelled.
     Stopped,
-    /// Its evacuation is over.
+    /// The evacuation is complete.
     Evacuated,
-    /// Another rep speaks for the cell.
+    /// Another rep is attached to the cell.
     Dismissed,
-    /// It goes on with a log that was restored.
+    /// The rep accepted a restored log.
     Accepted,
 }
 
@@ -70,30 +70,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Driver {
     cell: CellId,
     folder: FolderId,
-    /// The cluster that its data folder belongs to.
+    /// Cluster that the data folder belongs to.
     cluster_id: Option<ClusterId>,
-    /// Wakes the comparison of logs: an answer or a leader may be of another log.
+    /// Wakes the comparison of logs. A missing reply or a new leader may indicate another log.
     suspects: Notify,
-    /// Why it can't go on with the log of the cluster, if so.
+    /// Reason that the rep cannot continue with the log of the cluster. `None` if it can.
     conflict: Mutex<Option<String>>,
     services: Services,
     containers: Containers,
-    /// Programs that clients have run in its containers.
+    /// Programs that clients run in the containers.
     talks: Talks,
     inputs: mpsc::Sender<Input>,
     waiting: Waiting<(ReplyTo, Form)>,
-    /// Why the machine is stopped, if not because the program is.
+    /// Reason that the machine was stopped. Unset if the whole program stops.
     end: OnceLock<End>,
     stop: CancellationToken,
-    /// What is counted for whoever watches.
+    /// Metrics of the rep.
     watch: Arc<RepWatch>,
 }
 
-/// Runs a rep until it is told to stop, or until its evacuation is over. As long as another rep speaks for the cell it
-/// does nothing but ask again.
+/// Runs a rep until `stop` is cancelled or its evacuation is complete. While another rep is attached to the
+/// cell, it only tries to attach again.
 ///
 /// # Errors
-/// Why the bus can't be listened to.
+/// The bus cannot be subscribed to.
 pub(crate) async fn run(
     settings: rep::Settings,
     seed: u64,
@@ -124,7 +124,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return Ok(End::Stopped),
             attached = driver.attach() => attached,
         };
-        // Two runs of a rep must not share a row of ids.
+        // Two runs of a rep must not share a sequence of ids.
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
         watch.attached(true);
         let end = speak(&driver, settings.clone(), attached, own, &mut receiver, &stop).await;
@@ -141,7 +141,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Speaks for the cell until the rep is told to stop, has evacuated, or another one speaks for it.
+/// Runs a machine for the cell until the rep is stopped, has evacuated, or is replaced by another rep.
 async fn speak(
     driver: &Arc<Driver>,
     settings: rep::Settings,
@@ -172,7 +172,7 @@ async fn speak(
             }
         }
     });
-    // A former machine may have left some.
+    // A previous machine may have left prepared containers.
     driver.containers.discard_all();
     let comparing = tokio::spawn(Arc::clone(driver).compare_logs());
     let incarnation = Incarnation(ids.next(clock::now()));
@@ -196,7 +196,7 @@ async fn speak(
 }
 
 impl Driver {
-    /// Asks whether this rep may speak for its cell until it may, and where the log stood then.
+    /// Tries to attach to the cell until it succeeds. Returns the position of the log at that time.
     async fn attach(&self) -> Position {
         let subject = BusSubject::Attach(self.cell.clone()).to_string();
         let mut wait = ATTACH_AGAIN.0;
@@ -218,8 +218,8 @@ impl Driver {
         }
     }
 
-    /// Leaves an evacuated cell, with no container behind: what is being deleted may take as long as it may take to stop.
-    /// The cluster is not kept waiting for that.
+    /// Ends the last containers of an evacuated cell and leaves the cell. The report to the cluster does not
+    /// wait for containers that use their full grace period to stop.
     async fn clear_and_leave(&self, leave: Leave) {
         let cleared = tokio::time::timeout(DELETED_SOON, self.containers.end_all()).await.is_ok();
         self.leave(leave).await;
@@ -233,7 +233,8 @@ impl Driver {
         }
     }
 
-    /// Tells that the evacuation is over, so that nobody waits for the cell. Untold, it is lost by its silence.
+    /// Reports that the evacuation is complete. Without this report, the cell counts as lost only after its
+    /// silence.
     async fn leave(&self, leave: Leave) {
         let subject = BusSubject::Leave(self.cell.clone()).to_string();
         let telling = async {
@@ -252,8 +253,8 @@ impl Driver {
         }
     }
 
-    /// Compares the log that the machine knows with that of the cluster, whenever an answer is missing or a leader is elected. A
-    /// change is logged once, and a conflict makes the cell unhealthy until it is over.
+    /// Compares the log that the machine knows with that of the cluster, after a missing reply and after an
+    /// election. A change is logged once. A conflict makes the cell unhealthy until it is resolved.
     async fn compare_logs(self: Arc<Self>) {
         loop {
             let conflicts = self.conflict().is_some();
@@ -290,12 +291,13 @@ impl Driver {
         lock(&self.conflict).clone()
     }
 
-    /// A heartbeat, with what the machine doesn't know: a rep that obeys no leader takes no work.
+    /// Adds the conflict of logs to a heartbeat, which the machine does not know. A rep that obeys no leader
+    /// takes no work.
     fn told(&self, beat: Heartbeat) -> Heartbeat {
         Heartbeat { unhealthy: self.conflict().or(beat.unhealthy), ..beat }
     }
 
-    /// An operator has it go on with the log as it is now.
+    /// Accepts the current log by order of an operator.
     fn accept_log(&self, asked: AcceptLog) -> Result<(), Refusal> {
         match self.cluster_id {
             Some(own) if own != asked.cluster_id => {
@@ -319,7 +321,7 @@ impl Driver {
         self.stop.cancel();
     }
 
-    /// What comes by the bus.
+    /// Handles a message from the bus.
     async fn take(self: &Arc<Self>, incoming: Incoming) {
         let verb = match BusSubject::parse(&incoming.subject) {
             Ok(BusSubject::Rep(_, verb)) => verb,
@@ -390,8 +392,8 @@ impl Driver {
         }
     }
 
-    /// Decodes a question and remembers who asked. What can't be read is refused, and what was asked from elsewhere
-    /// than an inbox of the expected role is not answered at all.
+    /// Decodes a request, and registers its caller. An undecodable request is refused. A request is dropped
+    /// without a reply if its reply subject is not an inbox of the expected role.
     async fn question<Q: DeserializeOwned>(&self, incoming: &Incoming, roles: &[&str]) -> Option<(u64, Q)> {
         let reply = incoming.reply.as_ref()?;
         if !roles.iter().any(|role| reply.is_inbox_of(role)) {
@@ -414,7 +416,7 @@ impl Driver {
         }
     }
 
-    /// Answers a BBS that asks about a container, beside everything else.
+    /// Answers a request of a BBS about a container, in a task of its own.
     fn read<Q, A, F>(
         self: &Arc<Self>,
         incoming: Incoming,
@@ -437,7 +439,7 @@ impl Driver {
         });
     }
 
-    /// What is in the work directory of a container.
+    /// Reads the work directory of a container.
     async fn read_files(&self, asked: ReadFiles) -> Result<Files, Refusal> {
         let not_found = || Refusal::not_found(format!("container {} on cell {}", asked.id, self.cell));
         let instance_guid: InstanceGuid = asked.id.parse().map_err(|_| not_found())?;
@@ -454,7 +456,7 @@ impl Driver {
         Ok(Files { instance_guid, found })
     }
 
-    /// What the monitor of a container found out.
+    /// Returns the monitor results of a container.
     async fn read_health(&self, id: &str) -> Result<ContainerHealth, Refusal> {
         let not_found = || Refusal::not_found(format!("container {id} on cell {}", self.cell));
         let instance_guid: InstanceGuid = id.parse().map_err(|_| not_found())?;

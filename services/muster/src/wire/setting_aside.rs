@@ -1,5 +1,6 @@
-//! What operators set aside: read before the journal is followed, waited for by who can't go on, and recorded for an
-//! operator, by a BBS or by the command line where no BBS runs.
+//! Quarantined entries of the journal. They are read before the journal is followed. Services that an entry
+//! stopped wait for its quarantine. A BBS records it for an operator, or the command line does if no BBS
+//! runs.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::chain;
 
-/// How often who can't go on looks whether an operator has set aside what stops it, and who can't read looks again.
+/// Interval between checks for newly quarantined entries, and between retries of a failed read.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Messages of the cluster's subject that are read at once.
+/// Number of messages per read of the cluster's subject.
 const PAGE: usize = 256;
-/// Attempts to record something while others write on the cluster's subject.
+/// Maximum number of attempts to append to the cluster's subject, where another writer may be first.
 const TRIES: usize = 8;
-/// The pause between two of them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The cluster's subject, whole.
+/// Reads the whole subject of the cluster.
 async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
     let (mut log, mut is_empty) = (ClusterLog::default(), true);
     let take = |one: &Recorded| {
@@ -38,7 +39,7 @@ async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
     Ok(log)
 }
 
-/// Reads the cluster's subject from its beginning.
+/// Passes every message on the cluster's subject to `take`, from the beginning.
 async fn read_cluster(journal: &Journal, mut take: impl FnMut(&Recorded)) -> Result<(), JournalError> {
     let mut after = Position(0);
     loop {
@@ -49,10 +50,10 @@ async fn read_cluster(journal: &Journal, mut take: impl FnMut(&Recorded)) -> Res
     }
 }
 
-/// What the log says of the cluster itself, as a reader knows it that read the cluster's subject up to a position.
+/// Returns a reader that has read the cluster's subject up to a position.
 ///
 /// # Errors
-/// The journal can't be read.
+/// The journal cannot be read.
 pub(super) async fn cluster_reader(
     journal: &Journal,
     known: &Positions,
@@ -62,7 +63,7 @@ pub(super) async fn cluster_reader(
     if upto > Position(0) {
         let take = |one: &Recorded| {
             if one.position <= upto {
-                // Whoever decides says what is wrong with it, if so.
+                // The machine reports errors in this entry.
                 drop(reader.read(one.position, &one.subject, &one.bytes));
             }
         };
@@ -71,10 +72,10 @@ pub(super) async fn cluster_reader(
     Ok(reader)
 }
 
-/// What operators have set aside so far. None: it was told to stop first.
+/// Returns the quarantined positions. `None` if `stop` was cancelled first.
 ///
 /// # Errors
-/// The journal can't be read, and waiting doesn't mend it.
+/// The journal cannot be read, and retries do not help.
 pub(crate) async fn known(
     journal: &Journal,
     stop: &CancellationToken,
@@ -82,10 +83,10 @@ pub(crate) async fn known(
     Ok(log_so_far(journal, stop).await?.map(|log| log.positions().clone()))
 }
 
-/// The cluster's subject so far. None: it was told to stop first.
+/// Returns the state of the cluster's subject. `None` if `stop` was cancelled first.
 ///
 /// # Errors
-/// The journal can't be read, and waiting doesn't mend it.
+/// The journal cannot be read, and retries do not help.
 pub(super) async fn log_so_far(
     journal: &Journal,
     stop: &CancellationToken,
@@ -116,10 +117,11 @@ pub(super) async fn log_so_far(
     }
 }
 
-/// Waits until operators have set aside something else than this. False: it was told to stop first.
+/// Waits until the quarantined positions differ from `known_before`. Returns `false` if `stop` was cancelled
+/// first.
 ///
 /// # Errors
-/// The journal can't be read, and waiting doesn't mend it.
+/// The journal cannot be read, and retries do not help.
 pub(crate) async fn changed(
     journal: &Journal,
     known_before: &Positions,
@@ -138,11 +140,11 @@ pub(crate) async fn changed(
     }
 }
 
-/// What stands behind a position, with its subject, if this program can't read it and it isn't set aside: who decides or
-/// projects stops there.
+/// Returns the position, the subject and the problem of the entry after a position, if it is not quarantined
+/// and a later program version wrote it. A BBS or a projector stops at such an entry.
 ///
 /// # Errors
-/// The journal can't be read.
+/// The journal cannot be read.
 pub(crate) async fn stop_behind(
     journal: &Journal,
     position: Position,
@@ -158,10 +160,11 @@ pub(crate) async fn stop_behind(
     }))
 }
 
-/// Records that a position is set aside, if it may be. No try starts once `patience` is over.
+/// Records the quarantine of a position, if it is allowed. No attempt starts once `patience` is over.
 ///
 /// # Errors
-/// Why it isn't: see [`ClusterLog::judge`]; or the journal can't be read or written; or `patience` is over.
+/// The quarantine is not allowed (see [`ClusterLog::judge`]), the journal cannot be read or written, or
+/// `patience` is over.
 pub(crate) async fn record(
     journal: &Journal,
     order: SetAsideOrder,
@@ -191,7 +194,7 @@ pub(crate) async fn record(
                 return Ok(Done { position, version });
             }
             Err(AppendError::Refused(why)) => return Err(Refusal::new(Code::Unavailable, why)),
-            // Reading again tells what was first, or whether it is stored after all.
+            // The next read shows which write was first, and whether this one was stored after all.
             Err(AppendError::Conflict | AppendError::NotStored(_) | AppendError::Unknown(_)) => {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -200,7 +203,7 @@ pub(crate) async fn record(
     Err(Refusal::new(Code::Unavailable, format!("others wrote first {TRIES} times: try again")))
 }
 
-/// What stands at a position, as this program reads it; none: the journal ends before it.
+/// Returns the entry at a position, as this program reads it. `None` if the journal ends before it.
 async fn stands(
     journal: &Journal,
     position: Position,

@@ -1,14 +1,14 @@
-//! The programs that clients have run in containers of this cell, beside what their definitions run (docs/model.md, "Running a
-//! program in a container").
+//! Programs that clients run in containers of this cell, in addition to the programs of the definitions
+//! (docs/model.md, "Running a program in a container").
 //!
 //! ```text
 //!   client ── talk ──▶ BBS ──▶ [`Talks`] ──▶ program ──▶ executor
-//!      ▲                                      │ keeps what is not fetched yet
+//!      ▲                                      │ buffers unfetched output
 //!      └──────────── talked ──────────────────┘
 //! ```
 //!
-//! Every message names how far its sender has come, so it may be lost, late or doubled. A program whose client is silent ends,
-//! and what it wrote is kept for a while.
+//! Every message states the offsets that its sender has reached, so messages may be lost, delayed or
+//! duplicated. The program of a silent client is ended, and its output is kept for a while.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,54 +29,54 @@ use tokio_util::sync::CancellationToken;
 use super::containers::Containers;
 use crate::error::chain;
 
-/// Bytes of a program's output that are kept for its client: then the program waits.
+/// Maximum number of buffered output bytes of a program. The program waits while the buffer is full.
 const KEPT_BYTES: usize = 256 * 1024;
-/// Bytes of input that wait to be read by a program.
+/// Maximum number of input bytes that wait for a program.
 const WAITING_BYTES: usize = 128 * 1024;
-/// Bytes that are offered to a program at once: what a pipe holds.
+/// Maximum number of bytes per write to a program: the capacity of a pipe.
 const WRITE_BYTES: usize = 64 * 1024;
-/// How long a client may be silent. A program that ended is remembered as long.
+/// Maximum time between two messages of a client. A program that ended is kept for the same time.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Programs of clients that may run on a cell at a time.
+/// Maximum number of programs of clients that run on a cell.
 const PROGRAMS: usize = 256;
 
-/// The programs of clients on this cell.
+/// Programs of clients on this cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Talks(Arc<Mutex<BTreeMap<Name, Arc<Program>>>>);
 
-/// What a program is called: the domain of its client, the client, and what that called its request.
+/// Name of a program: the domain, the client, and the client's request id.
 type Name = (Domain, ClientName, RequestId);
 
-/// One of them.
+/// A program of a client.
 #[derive(Debug)]
 struct Program {
     state: Mutex<State>,
-    /// There is something to do for the program.
+    /// Signals work for the program: input, the end of the input, or a new terminal size.
     asked: Notify,
-    /// There is something to tell the client.
+    /// Signals new output, fetched output, or the end of the program.
     said: watch::Sender<()>,
-    /// Its client wants it to end.
+    /// Cancelled when the client ends the program.
     left: CancellationToken,
 }
 
 #[derive(Debug)]
 struct State {
     input: VecDeque<u8>,
-    /// Bytes of input that came.
+    /// Number of received input bytes.
     input_next: u64,
     input_ends: bool,
     size: Option<TerminalSize>,
     output: VecDeque<(Stream, Vec<u8>)>,
-    /// Bytes of output that were fetched.
+    /// Number of fetched output bytes.
     fetched: u64,
-    /// Bytes of output that are kept.
+    /// Number of buffered output bytes.
     kept: usize,
     end: Option<ExecEnd>,
-    /// When the client said something last.
+    /// Time of the last message from the client.
     heard: Instant,
 }
 
-/// What is to be done for a program.
+/// Next action for a program.
 enum Todo {
     Resize(TerminalSize),
     Write(Vec<u8>),
@@ -84,7 +84,7 @@ enum Todo {
     Nothing,
 }
 
-/// Returns why no further program of a domain with this quota may run, or `None` if one may.
+/// Returns the reason that no further program of a domain with this quota may run, or `None` if one may.
 fn full(all: &BTreeMap<Name, Arc<Program>>, domain: &Domain, quota: u32) -> Option<String> {
     let running = || all.iter().filter(|(_, program)| program.runs());
     let used = running().filter(|((of, ..), _)| of == domain).count();
@@ -96,14 +96,14 @@ fn full(all: &BTreeMap<Name, Arc<Program>>, domain: &Domain, quota: u32) -> Opti
 }
 
 impl Talks {
-    /// Runs a program for a client. What comes of it is told to who talks to it.
+    /// Runs a program for a client. The client fetches the output with [`Talks::talk`].
     pub(super) fn enter(&self, containers: &Containers, enter: Enter) {
         let program = Arc::new(Program::new());
         let name = (enter.domain.clone(), enter.client.clone(), enter.request_id.clone());
         {
             let mut all = lock(&self.0);
             if all.contains_key(&name) {
-                // It was told twice.
+                // The order was delivered twice.
                 return;
             }
             if let Some(why) = full(&all, &enter.domain, enter.exec_sessions) {
@@ -127,7 +127,7 @@ impl Talks {
         });
     }
 
-    /// Brings a client's words to its program, and the program's to the client.
+    /// Passes the input of a client to its program, and returns the output.
     pub(super) async fn talk(&self, Talking { domain, client, talk }: Talking) -> Result<Talked, Refusal> {
         let Talk { request_id, cell_id, .. } = &talk;
         let name = (domain, client, request_id.clone());
@@ -138,7 +138,7 @@ impl Talks {
         program.take(&talk)?;
         let Some(from) = talk.output_from else { return Ok(program.nothing()) };
         let wait = Duration::from_millis(talk.wait_ms.min(TALK_WAIT_MS));
-        // What is said meanwhile is found at the end of the wait, too.
+        // Output that arrives during the wait is returned after a timeout as well.
         drop(timeout(wait, program.something_from(from)).await);
         program.told(from)
     }
@@ -162,7 +162,7 @@ impl Program {
         Self { state: Mutex::new(state), asked: Notify::new(), said, left }
     }
 
-    /// Runs it to its end.
+    /// Runs the program until it ends.
     async fn run(&self, executor: &Executor, enter: &Enter) -> ExecEnd {
         let (input, output) = match executor.exec(enter.instance_guid, &enter.exec).await {
             Ok(streams) => streams,
@@ -176,7 +176,7 @@ impl Program {
         }
     }
 
-    /// Keeps what it writes, as much as there is room for.
+    /// Buffers the output of the program, and waits while the buffer is full.
     async fn read(&self, mut output: ExecOutput) -> ExecEnd {
         loop {
             match output.next().await {
@@ -192,7 +192,7 @@ impl Program {
         }
     }
 
-    /// Gives it what its client says; ends only with a fault.
+    /// Writes the input of the client to the program. Returns only after an error.
     async fn write(&self, mut input: ExecInput) -> String {
         loop {
             match self.todo() {
@@ -206,7 +206,7 @@ impl Program {
                         Ok(count) => drop(lock(&self.state).input.drain(..count)),
                         Err(error) => return format!("it can't be written to: {error}"),
                     },
-                    // A program that does not read may yet get another size.
+                    // A program that does not read its input can still be resized.
                     () = self.asked.notified() => {}
                 },
                 Todo::EndInput => {
@@ -231,7 +231,7 @@ impl Program {
         }
     }
 
-    /// Waits until its client has been silent for too long.
+    /// Waits until the client has been silent for too long.
     async fn silence(&self) {
         loop {
             let until = lock(&self.state).heard + SILENCE;
@@ -242,7 +242,7 @@ impl Program {
         }
     }
 
-    /// Waits until what is known of a program that ended need not be known any more.
+    /// Waits until an ended program can be removed.
     async fn forgotten(&self) {
         tokio::select! {
             () = self.silence() => {}
@@ -267,7 +267,7 @@ impl Program {
         self.said.send_replace(());
     }
 
-    /// Takes note of what the client says.
+    /// Processes a message of the client.
     fn take(&self, talk: &Talk) -> Result<(), Refusal> {
         let bytes = BASE64
             .decode(talk.input.as_bytes())
@@ -304,13 +304,13 @@ impl Program {
         Ok(())
     }
 
-    /// An answer without output.
+    /// Returns a reply without output.
     fn nothing(&self) -> Talked {
         let state = lock(&self.state);
         Talked { output: vec![], output_next: state.fetched, input_next: state.input_next, end: None }
     }
 
-    /// Waits until there is something behind this offset, or nothing more will be.
+    /// Waits until there is output after this offset, or the program has ended.
     async fn something_from(&self, from: u64) {
         let mut said = self.said.subscribe();
         loop {
@@ -326,10 +326,10 @@ impl Program {
         }
     }
 
-    /// What there is behind this offset.
+    /// Returns the output after this offset.
     fn told(&self, from: u64) -> Result<Talked, Refusal> {
         let mut state = lock(&self.state);
-        // Somebody else may have asked meanwhile, in the name of the same client.
+        // Another request of the same client may have fetched output since.
         state.forget(from)?;
         let (mut output, mut room) = (vec![], TALK_BYTES);
         for (stream, bytes) in &state.output {
@@ -347,7 +347,7 @@ impl Program {
 }
 
 impl State {
-    /// Forgets the output before this offset.
+    /// Drops the output before this offset.
     fn forget(&mut self, from: u64) -> Result<(), Refusal> {
         let has = self.fetched + self.kept as u64;
         if from < self.fetched || from > has {
@@ -376,7 +376,7 @@ fn bad(field: &str, problem: String) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem }])
 }
 
-/// Nothing between lock and unlock panics half-way, so a poisoned state is whole.
+/// Locks a mutex. A poisoned state is still consistent, because no code panics halfway through a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -441,7 +441,7 @@ mod tests {
         let told = says(&talks, Talk { output_from: Some(4), ..talk() }).await.unwrap();
         assert_eq!(text(&told), [(Stream::Err, "wo".into())]);
         assert_eq!((told.output_next, told.end), (6, Some(ExecEnd::Exited(3))));
-        // What is said to be here is forgotten, and what is not there yet can't be here.
+        // Output before a stated offset is dropped, and an offset beyond the end is refused.
         for (from, why) in
             [(3, "is 3, and the cell has bytes 4 to 6"), (7, "is 7, and the cell has bytes 4 to 6")]
         {
@@ -476,7 +476,7 @@ mod tests {
         assert!(refused.to_string().contains("is 9, and the cell has 4 bytes of input"), "{refused}");
         let refused = says(&talks, Talk { input: "?".into(), input_from: 4, ..talk() }).await.unwrap_err();
         assert!(refused.to_string().contains("is not base64"), "{refused}");
-        // There is room for so much, and the end comes with the last of it.
+        // Only a part of this input fits, so the end of the input is not reached.
         let most = "x".repeat(TALK_BYTES);
         let told = says(&talks, Talk { input_ends: true, ..input(4, &most) }).await.unwrap();
         assert_eq!(told.input_next, WAITING_BYTES as u64);

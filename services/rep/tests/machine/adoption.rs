@@ -23,7 +23,7 @@ fn restart(cell: Cell) -> Cell {
 }
 
 #[test]
-fn running_containers_are_adopted_before_the_first_heartbeat() {
+fn running_containers_are_adopted_before_first_heartbeat() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let mut cell = restart(cell);
@@ -38,7 +38,7 @@ fn running_containers_are_adopted_before_the_first_heartbeat() {
 }
 
 #[test]
-fn a_rep_asks_for_records_that_are_no_older_than_its_containers() {
+fn restarted_rep_reads_records_no_older_than_its_containers() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let let_in_at = cell.containers[&guid].let_in_at;
@@ -54,7 +54,7 @@ fn a_rep_asks_for_records_that_are_no_older_than_its_containers() {
 }
 
 #[test]
-fn a_rep_that_can_not_read_takes_no_work_and_says_nothing() {
+fn rep_without_records_accepts_no_work_and_sends_no_heartbeat() {
     let mut cell = Cell::open();
     cell.running("web");
     cell.bbs.desire("api", 1, cell.now);
@@ -77,7 +77,7 @@ fn a_rep_that_can_not_read_takes_no_work_and_says_nothing() {
 }
 
 #[test]
-fn what_ended_while_the_rep_was_away_is_told() {
+fn ends_during_rep_downtime_are_reported() {
     let mut cell = Cell::open();
     let web = cell.running("web");
     let count = cell.running_task("count");
@@ -96,7 +96,7 @@ fn what_ended_while_the_rep_was_away_is_told() {
 }
 
 #[test]
-fn containers_that_nobody_claimed_are_judged_by_the_record_that_was_read() {
+fn unclaimed_containers_are_judged_by_record() {
     let (web, api) = (words::guid(1), words::guid(2));
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, words::at(0));
@@ -115,7 +115,7 @@ fn containers_that_nobody_claimed_are_judged_by_the_record_that_was_read() {
 }
 
 #[test]
-fn more_containers_than_one_question_holds_are_read_in_several() {
+fn many_containers_are_read_in_several_requests() {
     let total = schemas::resources::Resources {
         memory_mb: 1 << 20,
         disk_mb: 1 << 20,
@@ -140,7 +140,7 @@ fn more_containers_than_one_question_holds_are_read_in_several() {
 }
 
 #[test]
-fn records_that_name_this_cell_without_a_container_are_put_straight_at_the_start() {
+fn orphaned_records_are_corrected_at_start() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
@@ -152,7 +152,7 @@ fn records_that_name_this_cell_without_a_container_are_put_straight_at_the_start
 }
 
 #[test]
-fn each_start_adoption_stop_and_end_is_one_line() {
+fn each_lifecycle_event_logs_one_line() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     assert_eq!(
@@ -175,7 +175,7 @@ fn each_start_adoption_stop_and_end_is_one_line() {
 }
 
 #[test]
-fn the_log_of_a_life_is_in_words() {
+fn log_messages_are_readable_sentences() {
     assert!(!words::are_words("Completed against Some(Running)") && !words::are_words("steps: [Crash]"));
     let mut cell = Cell::open();
     let guid = cell.running("web");

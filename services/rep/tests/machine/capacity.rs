@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::words;
 
 #[test]
-fn work_that_does_not_fit_is_refused_with_what_lacks() {
+fn work_that_does_not_fit_is_refused_with_missing_resource() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 12, cell.now);
     cell.auction(1);
@@ -29,7 +29,7 @@ fn work_that_does_not_fit_is_refused_with_what_lacks() {
 }
 
 #[test]
-fn a_cell_whose_ports_are_taken_refuses_work_that_needs_one() {
+fn cell_without_free_ports_refuses_work_with_ports() {
     let mut cell = Cell::open();
     let with = |index, ports: usize| {
         let ports = vec![8080; ports].into();
@@ -46,7 +46,7 @@ fn a_cell_whose_ports_are_taken_refuses_work_that_needs_one() {
 }
 
 #[test]
-fn a_cell_of_another_kind_refuses_work() {
+fn incompatible_cell_refuses_work() {
     let mut cell = Cell::open();
     let with = |constraint: Constraint| {
         let constraint = constraint.into();
@@ -77,7 +77,7 @@ fn a_cell_of_another_kind_refuses_work() {
 }
 
 #[test]
-fn what_a_container_had_is_free_only_when_nothing_of_it_runs() {
+fn resources_are_free_only_after_container_stopped() {
     let mut cell = Cell::open();
     cell.slow_deletion = true;
     let guid = cell.running_task("count");
@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_given_away_twice_and_quiet_brings_harmony(deeds in deeds()) {
+    fn resources_are_never_overcommitted_and_records_converge(deeds in deeds()) {
         let mut cell = live_through(&deeds)?;
         for _ in 0..4 {
             obey(&mut cell);
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn an_evacuation_ends_and_leaves_nothing_behind(deeds in deeds()) {
+    fn evacuation_ends_without_containers_or_records(deeds in deeds()) {
         let mut cell = live_through(&deeds)?;
         cell.pass(Duration::from_secs(60));
         cell.evacuate();
@@ -296,7 +296,7 @@ proptest! {
 }
 
 #[test]
-fn what_nobody_claims_in_time_is_free_again() {
+fn expired_reservation_frees_resources() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 2, cell.now);
     cell.lose_messages = usize::MAX;

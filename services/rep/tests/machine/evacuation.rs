@@ -42,7 +42,7 @@ fn replaced(cell: &mut Cell) {
 }
 
 #[test]
-fn an_empty_cell_leaves_after_one_look_at_the_records() {
+fn empty_cell_exits_after_one_read() {
     let mut cell = Cell::open();
     cell.evacuate();
     assert_eq!(cell.told(), "read, exit");
@@ -52,7 +52,7 @@ fn an_empty_cell_leaves_after_one_look_at_the_records() {
 }
 
 #[test]
-fn a_running_instance_stays_routable_until_its_replacement_runs() {
+fn running_instance_stays_routable_until_replacement_runs() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.evacuate();
@@ -75,7 +75,7 @@ fn a_running_instance_stays_routable_until_its_replacement_runs() {
 
 /// If another definition replaces the evacuated instance, its container stays until the new instance runs.
 #[test]
-fn a_running_instance_stays_routable_until_another_definition_runs_in_its_place() {
+fn running_instance_stays_routable_until_other_definition_runs() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.evacuate();
@@ -105,7 +105,7 @@ fn a_running_instance_stays_routable_until_another_definition_runs_in_its_place(
 }
 
 #[test]
-fn an_evacuating_cell_takes_no_work() {
+fn evacuating_cell_refuses_work() {
     let mut cell = Cell::open();
     cell.running("web");
     cell.evacuate();
@@ -119,7 +119,7 @@ fn an_evacuating_cell_takes_no_work() {
 }
 
 #[test]
-fn a_rep_that_restarts_while_its_cell_evacuates_takes_no_work_and_keeps_to_the_same_end() {
+fn rep_restarted_during_evacuation_keeps_timeout_and_refuses_work() {
     for began in [true, false] {
         let mut cell = Cell::open();
         cell.running("web");
@@ -150,7 +150,7 @@ fn a_rep_that_restarts_while_its_cell_evacuates_takes_no_work_and_keeps_to_the_s
 }
 
 #[test]
-fn a_rep_that_starts_asks_nobody_who_knows_less_than_who_let_it_speak() {
+fn starting_rep_reads_records_no_older_than_its_registration() {
     let mut rep =
         rep::Rep::new(words::settings(), Position(7), words::incarnation(), schemas::names::Ids::new(1));
     rep.step(words::at(0), Input::Tick);
@@ -161,7 +161,7 @@ fn a_rep_that_starts_asks_nobody_who_knows_less_than_who_let_it_speak() {
 }
 
 #[test]
-fn an_order_that_comes_after_a_later_one_changes_nothing() {
+fn outdated_order_changes_nothing() {
     let at = |position| RepOrder { term: 1, position: Position(position) };
     let mut cell = Cell::open();
     cell.running("web");
@@ -187,7 +187,7 @@ fn an_order_that_comes_after_a_later_one_changes_nothing() {
 }
 
 #[test]
-fn what_does_not_run_yet_is_given_up() {
+fn evacuation_unclaims_container_that_is_not_running() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
@@ -202,7 +202,7 @@ fn what_does_not_run_yet_is_given_up() {
 }
 
 #[test]
-fn a_reservation_is_given_up_even_while_its_claim_is_under_way() {
+fn evacuation_unclaims_reservation_with_unanswered_claim() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     let perform = Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) };
@@ -221,7 +221,7 @@ fn a_reservation_is_given_up_even_while_its_claim_is_under_way() {
 }
 
 #[test]
-fn what_ends_during_an_evacuation_takes_its_evacuating_record_along() {
+fn container_end_removes_evacuating_record() {
     for (state, told) in [(STOPPED, "remove /e, delete"), (words::failed("broken"), "remove /e, delete")] {
         let mut cell = Cell::open();
         let guid = cell.running("web");
@@ -235,7 +235,7 @@ fn what_ends_during_an_evacuation_takes_its_evacuating_record_along() {
 }
 
 #[test]
-fn a_task_is_waited_for() {
+fn evacuation_waits_for_running_task() {
     let mut cell = Cell::open();
     let guid = cell.running_task("count");
     cell.evacuate();
@@ -248,7 +248,7 @@ fn a_task_is_waited_for() {
 }
 
 #[test]
-fn when_the_time_is_over_tasks_fail_and_nothing_is_left_behind() {
+fn evacuation_timeout_fails_tasks_and_deletes_containers() {
     let mut cell = Cell::open();
     let web = cell.running("web");
     cell.running_task("count");
@@ -268,7 +268,7 @@ fn when_the_time_is_over_tasks_fail_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn a_cell_that_can_not_reach_the_bbs_leaves_all_the_same() {
+fn evacuating_cell_without_bbs_exits_after_timeout() {
     let mut cell = Cell::open();
     cell.running("web");
     cell.lose_messages = usize::MAX;
@@ -279,7 +279,7 @@ fn a_cell_that_can_not_reach_the_bbs_leaves_all_the_same() {
 }
 
 #[test]
-fn a_rep_that_restarts_removes_evacuating_records_of_containers_that_are_gone() {
+fn restarted_rep_removes_evacuating_records_of_missing_containers() {
     let mut cell = Cell::open();
     cell.running("web");
     cell.evacuate();

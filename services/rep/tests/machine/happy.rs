@@ -63,7 +63,7 @@ fn reported(guid: InstanceGuid, judged: Timestamp, step: actual::Command) -> Rep
 }
 
 #[test]
-fn work_is_answered_claimed_run_and_started() {
+fn accepted_work_is_claimed_run_and_started() {
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, at(0));
     let mut rep = started();
@@ -108,7 +108,7 @@ fn work_is_answered_claimed_run_and_started() {
 }
 
 #[test]
-fn the_rows_that_were_met_are_known() {
+fn applied_rows_are_counted() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.becomes(guid, words::failed("oom"));
@@ -127,7 +127,7 @@ fn the_rows_that_were_met_are_known() {
 }
 
 #[test]
-fn a_task_is_started_run_and_completed() {
+fn task_is_started_run_and_completed() {
     let mut cell = Cell::open();
     cell.bbs.desire_task("count", cell.now);
     cell.auction(1);
@@ -143,7 +143,7 @@ fn a_task_is_started_run_and_completed() {
 }
 
 #[test]
-fn a_crash_is_told_with_its_reason_before_the_container_goes() {
+fn crash_is_reported_with_reason_before_deletion() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.becomes(guid, words::failed("exited with status 3"));
@@ -152,7 +152,7 @@ fn a_crash_is_told_with_its_reason_before_the_container_goes() {
 }
 
 #[test]
-fn an_instance_that_ends_well_crashed_all_the_same() {
+fn instance_that_exits_successfully_counts_as_crashed() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.becomes(guid, words::succeeded(""));
@@ -160,7 +160,7 @@ fn an_instance_that_ends_well_crashed_all_the_same() {
 }
 
 #[test]
-fn many_reports_travel_in_one_message_and_at_most_500() {
+fn message_contains_at_most_500_reports() {
     let mut rep = {
         let settings = rep::Settings {
             total: schemas::resources::Resources {
@@ -196,7 +196,7 @@ fn many_reports_travel_in_one_message_and_at_most_500() {
 }
 
 #[test]
-fn everything_said_twice_is_done_once() {
+fn repeated_messages_are_handled_once() {
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, at(0));
     let mut rep = started();
@@ -239,7 +239,7 @@ fn everything_said_twice_is_done_once() {
 }
 
 #[test]
-fn a_claim_that_is_refused_drops_the_reservation() {
+fn refused_claim_drops_reservation() {
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, at(0));
     let mut rep = started();
@@ -267,7 +267,7 @@ fn a_claim_that_is_refused_drops_the_reservation() {
 }
 
 #[test]
-fn an_answer_that_says_too_little_is_no_answer() {
+fn incomplete_answer_counts_as_no_answer() {
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, at(0));
     let mut rep = started();

@@ -35,7 +35,7 @@ pub(crate) fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) 
 }
 
 #[test]
-fn a_lost_claim_is_said_again_after_a_second() {
+fn lost_claim_is_repeated_after_one_second() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_messages = 2;
@@ -59,7 +59,7 @@ fn a_lost_claim_is_said_again_after_a_second() {
 }
 
 #[test]
-fn a_claim_whose_answer_is_lost_is_said_again_and_runs_once() {
+fn claim_with_lost_answer_is_repeated_and_runs_once() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_answers = 1;
@@ -70,7 +70,7 @@ fn a_claim_whose_answer_is_lost_is_said_again_and_runs_once() {
 }
 
 #[test]
-fn what_was_judged_by_a_record_that_has_changed_is_judged_anew() {
+fn report_on_changed_record_is_judged_again() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
@@ -87,7 +87,7 @@ fn what_was_judged_by_a_record_that_has_changed_is_judged_anew() {
 }
 
 #[test]
-fn a_task_whose_start_came_through_runs_when_the_bbs_says_so_again() {
+fn task_with_recorded_start_runs_after_repeated_answer() {
     let mut cell = Cell::open();
     cell.bbs.desire_task("count", cell.now);
     cell.lose_answers = 1;
@@ -107,7 +107,7 @@ fn a_task_whose_start_came_through_runs_when_the_bbs_says_so_again() {
 }
 
 #[test]
-fn a_claim_of_a_reservation_that_was_dropped_is_not_said_again() {
+fn claim_of_dropped_reservation_is_not_repeated() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.slow_answers = 1;
@@ -123,7 +123,7 @@ fn a_claim_of_a_reservation_that_was_dropped_is_not_said_again() {
 }
 
 #[test]
-fn a_completion_is_kept_until_the_bbs_has_answered() {
+fn completed_container_is_kept_until_bbs_answers() {
     let mut cell = Cell::open();
     let guid = cell.running_task("count");
     cell.lose_messages = usize::MAX;
@@ -140,7 +140,7 @@ fn a_completion_is_kept_until_the_bbs_has_answered() {
 }
 
 #[test]
-fn a_crash_whose_answer_is_lost_counts_once() {
+fn crash_with_lost_answer_counts_once() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.lose_answers = 1;
@@ -154,7 +154,7 @@ fn a_crash_whose_answer_is_lost_counts_once() {
 }
 
 #[test]
-fn a_bbs_that_does_not_lead_is_asked_again() {
+fn report_refused_by_standby_bbs_is_repeated() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let mut crashed = cell.containers[&guid].clone();
@@ -171,7 +171,7 @@ fn a_bbs_that_does_not_lead_is_asked_again() {
 }
 
 #[test]
-fn a_running_container_is_deleted_only_by_a_record_read_for_it() {
+fn running_container_is_deleted_only_after_reading_its_record() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
@@ -191,7 +191,7 @@ fn a_running_container_is_deleted_only_by_a_record_read_for_it() {
 }
 
 #[test]
-fn a_running_container_stays_when_its_record_can_not_be_read() {
+fn running_container_stays_if_record_cannot_be_read() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
@@ -218,7 +218,7 @@ fn a_running_container_stays_when_its_record_can_not_be_read() {
 }
 
 #[test]
-fn a_running_container_without_a_record_makes_one() {
+fn running_container_without_record_creates_one() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.bbs.processes.clear();
@@ -229,7 +229,7 @@ fn a_running_container_without_a_record_makes_one() {
 }
 
 #[test]
-fn a_container_that_vanished_is_struck_from_its_record() {
+fn vanished_container_is_removed_from_record() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let task = cell.running_task("count");
@@ -243,7 +243,7 @@ fn a_container_that_vanished_is_struck_from_its_record() {
 }
 
 #[test]
-fn that_a_container_vanished_is_said_again_a_few_times_and_then_looked_for_anew() {
+fn report_on_vanished_container_is_repeated_until_next_poll() {
     let vanished = |lost: usize| {
         let mut cell = Cell::open();
         let guid = cell.running("web");
@@ -264,7 +264,7 @@ fn that_a_container_vanished_is_said_again_a_few_times_and_then_looked_for_anew(
 }
 
 #[test]
-fn a_list_that_was_asked_for_before_a_container_ran_does_not_end_it() {
+fn list_requested_before_start_does_not_end_container() {
     let mut cell = Cell::open();
     cell.now = cell.now + Duration::from_secs(30);
     let listed = cell.rep.step(cell.now, Input::Tick);
@@ -280,7 +280,7 @@ fn a_list_that_was_asked_for_before_a_container_ran_does_not_end_it() {
 }
 
 #[test]
-fn a_second_list_is_not_asked_for_before_the_first_is_there() {
+fn second_list_waits_for_first() {
     let mut cell = Cell::open();
     cell.now = cell.now + Duration::from_secs(30);
     let ask = |cell: &mut Cell| cell.rep.step(cell.now, Input::Tick).contains(&Effect::ListContainers);
@@ -300,7 +300,7 @@ fn a_second_list_is_not_asked_for_before_the_first_is_there() {
 }
 
 #[test]
-fn a_cell_that_is_thought_lost_says_that_it_lives_and_looks_again() {
+fn cell_declared_lost_sends_heartbeat_and_polls() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let before = cell.heartbeats.len();
@@ -316,7 +316,7 @@ fn a_cell_that_is_thought_lost_says_that_it_lives_and_looks_again() {
 }
 
 #[test]
-fn work_that_runs_already_on_a_cell_that_is_back_is_taken_and_nothing_is_started() {
+fn work_running_on_returned_cell_is_reported_without_new_container() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.pass(SECOND);
@@ -332,7 +332,7 @@ fn work_that_runs_already_on_a_cell_that_is_back_is_taken_and_nothing_is_started
 }
 
 #[test]
-fn a_container_of_an_earlier_life_goes_and_its_record_after_it() {
+fn container_of_earlier_epoch_is_deleted_before_its_record() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.slow_deletion = true;
@@ -353,7 +353,7 @@ fn a_container_of_an_earlier_life_goes_and_its_record_after_it() {
 }
 
 #[test]
-fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
+fn container_of_earlier_epoch_is_deleted_without_record() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
@@ -374,7 +374,7 @@ fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
 }
 
 #[test]
-fn a_container_goes_whose_index_belongs_to_another_cell_by_now() {
+fn container_is_deleted_if_index_belongs_to_another_cell() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     // The cell was declared lost and its record was removed. After its return, the index waits for another
@@ -394,7 +394,7 @@ fn a_container_goes_whose_index_belongs_to_another_cell_by_now() {
 }
 
 #[test]
-fn a_reservation_that_is_not_claimed_is_dropped_after_a_minute() {
+fn unclaimed_reservation_is_dropped_after_one_minute() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_messages = usize::MAX;
@@ -406,7 +406,7 @@ fn a_reservation_that_is_not_claimed_is_dropped_after_a_minute() {
 }
 
 #[test]
-fn a_claim_that_came_through_after_its_reservation_was_dropped_is_taken_back() {
+fn claim_recorded_after_dropped_reservation_is_reverted() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_answers = usize::MAX;
@@ -420,7 +420,7 @@ fn a_claim_that_came_through_after_its_reservation_was_dropped_is_taken_back() {
 }
 
 #[test]
-fn postponed_reports_follow_within_a_second_of_an_election() {
+fn postponed_reports_are_sent_within_one_second_of_election() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let job = cell.running_task("job");
@@ -440,7 +440,7 @@ fn postponed_reports_follow_within_a_second_of_an_election() {
 }
 
 #[test]
-fn a_report_that_was_under_way_at_an_election_is_said_again_after_a_second() {
+fn report_unanswered_at_election_is_repeated_after_one_second() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.lose_reports = usize::MAX;

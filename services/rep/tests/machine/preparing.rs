@@ -63,7 +63,7 @@ fn three_quick_self_tests_follow_a_failed_preparation() {
 }
 
 #[test]
-fn failed_preparations_of_a_cell_whose_test_passes_leave_it_healthy() {
+fn failed_preparations_leave_cell_healthy_if_self_test_passes() {
     let mut cell = Cell::open();
     cell.unprepared = fault();
     cell.bbs.desire("web", 1, cell.now);
@@ -78,7 +78,7 @@ fn failed_preparations_of_a_cell_whose_test_passes_leave_it_healthy() {
 }
 
 #[test]
-fn only_a_fault_of_the_cell_brings_its_self_test_forward() {
+fn only_cell_fault_triggers_early_self_test() {
     let mut cell = Cell::open();
     let reason = "no free host port in 20000-29999".to_owned();
     cell.unprepared = Some(Unprepared { reason: reason.clone(), is_fault: false });
@@ -96,7 +96,7 @@ fn only_a_fault_of_the_cell_brings_its_self_test_forward() {
 }
 
 #[test]
-fn an_auctioneer_does_not_wait_long_for_slow_preparations() {
+fn answer_to_auctioneer_does_not_wait_for_slow_preparation() {
     let mut cell = Cell::open();
     cell.slow_preparation = true;
     cell.bbs.desire("web", 2, cell.now);
@@ -120,7 +120,7 @@ fn an_auctioneer_does_not_wait_long_for_slow_preparations() {
 }
 
 #[test]
-fn a_reservation_that_is_dropped_while_it_is_prepared_is_refused() {
+fn reservation_dropped_during_preparation_is_refused() {
     let mut cell = Cell::open();
     cell.slow_preparation = true;
     cell.bbs.desire("web", 1, cell.now);

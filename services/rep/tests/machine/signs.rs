@@ -13,7 +13,7 @@ use crate::cell::Cell;
 use crate::words;
 
 #[test]
-fn a_heartbeat_comes_every_five_seconds_and_soon_after_a_change() {
+fn heartbeats_follow_interval_and_changes() {
     let mut cell = Cell::open();
     cell.heartbeats.clear();
     cell.pass(Duration::from_secs(20));
@@ -40,7 +40,7 @@ fn a_heartbeat_comes_every_five_seconds_and_soon_after_a_change() {
 }
 
 #[test]
-fn room_on_a_cell_that_was_full_is_told_at_once_even_if_it_was_full_between_two_heartbeats() {
+fn room_freed_between_heartbeats_triggers_heartbeat() {
     let mut cell = Cell::open();
     cell.heartbeats.clear();
     cell.bbs.desire("web", 8, cell.now);
@@ -56,7 +56,7 @@ fn room_on_a_cell_that_was_full_is_told_at_once_even_if_it_was_full_between_two_
 }
 
 #[test]
-fn who_was_just_elected_is_told_soon_how_the_cell_is() {
+fn election_triggers_heartbeat() {
     let mut cell = Cell::open();
     cell.pass(Duration::from_secs(1));
     cell.heartbeats.clear();
@@ -70,7 +70,7 @@ fn who_was_just_elected_is_told_soon_how_the_cell_is() {
 }
 
 #[test]
-fn heartbeats_go_on_whatever_the_clock_is_set_to() {
+fn clock_jumps_do_not_interrupt_heartbeats() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     for seconds in [-30_i64, 3_600, -3_600] {
@@ -87,7 +87,7 @@ fn heartbeats_go_on_whatever_the_clock_is_set_to() {
 }
 
 #[test]
-fn three_failed_self_tests_in_a_row_make_a_cell_unhealthy_and_one_success_heals_it() {
+fn cell_is_unhealthy_from_third_failed_self_test_until_success() {
     let mut cell = Cell::open();
     cell.pass(Duration::from_secs(600));
     for failures in 1..=3 {
@@ -110,7 +110,7 @@ fn three_failed_self_tests_in_a_row_make_a_cell_unhealthy_and_one_success_heals_
 }
 
 #[test]
-fn an_auctioneer_of_a_lower_term_is_refused() {
+fn auctioneer_of_lower_term_is_refused() {
     let mut cell = Cell::open();
     let perform = |term| Perform { id: PerformId { term, number: 1 }, work: vec![] };
     cell.bbs.terms.auctioneer = 2;
@@ -124,7 +124,7 @@ fn an_auctioneer_of_a_lower_term_is_refused() {
 }
 
 #[test]
-fn no_forged_term_makes_a_rep_refuse_its_true_leader() {
+fn forged_term_does_not_block_real_leader() {
     let perform = |term, number| Perform { id: PerformId { term, number }, work: vec![] };
     for forged in [u64::MAX, 1 << 63, 7, 6] {
         let mut cell = Cell::open();
@@ -161,7 +161,7 @@ fn no_forged_term_makes_a_rep_refuse_its_true_leader() {
 }
 
 #[test]
-fn who_was_elected_twice_is_obeyed_as_soon_as_an_answer_tells() {
+fn leader_of_skipped_term_is_obeyed_after_bbs_answer() {
     let perform = |term| Perform { id: PerformId { term, number: 1 }, work: vec![] };
     let mut cell = Cell::open();
     cell.bbs.terms = Terms { bbs: 3, auctioneer: 4 };
@@ -175,7 +175,7 @@ fn who_was_elected_twice_is_obeyed_as_soon_as_an_answer_tells() {
 }
 
 #[test]
-fn a_probe_is_answered_with_how_the_cell_is() {
+fn probe_is_answered_with_cell_state() {
     let mut cell = Cell::open();
     cell.running("web");
     let order = cell.order(1);
@@ -187,7 +187,7 @@ fn a_probe_is_answered_with_how_the_cell_is() {
 }
 
 #[test]
-fn what_runs_does_not_start_any_more() {
+fn running_containers_do_not_count_as_starting() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 3, cell.now);
     cell.auction(1);

@@ -13,7 +13,7 @@ use crate::cell::Cell;
 use crate::words::{self, STOPPED};
 
 #[test]
-fn an_instance_is_stopped_gracefully_and_then_removed() {
+fn instance_is_stopped_gracefully_and_then_removed() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
@@ -26,7 +26,7 @@ fn an_instance_is_stopped_gracefully_and_then_removed() {
 }
 
 #[test]
-fn a_lost_order_to_stop_is_repaired_by_the_next_poll() {
+fn lost_stop_order_is_repaired_by_next_poll() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
@@ -37,7 +37,7 @@ fn a_lost_order_to_stop_is_repaired_by_the_next_poll() {
 }
 
 #[test]
-fn a_reservation_that_shall_stop_never_runs() {
+fn reservation_with_stop_order_never_runs() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     let perform = Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) };
@@ -57,7 +57,7 @@ fn a_reservation_that_shall_stop_never_runs() {
 }
 
 #[test]
-fn a_claim_whose_answer_says_stop_never_runs() {
+fn claim_answered_with_stop_never_runs() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_answers = 1;
@@ -72,7 +72,7 @@ fn a_claim_whose_answer_says_stop_never_runs() {
 }
 
 #[test]
-fn an_order_for_another_life_or_of_an_earlier_leader_does_nothing() {
+fn order_for_other_epoch_or_from_earlier_leader_is_ignored() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let other = words::lrp_key("web", 0, words::at(5));
@@ -85,7 +85,7 @@ fn an_order_for_another_life_or_of_an_earlier_leader_does_nothing() {
 }
 
 #[test]
-fn a_cancelled_task_is_read_about_and_deleted() {
+fn cancelled_task_is_read_and_deleted() {
     let mut cell = Cell::open();
     let guid = cell.running_task("count");
     cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
@@ -97,7 +97,7 @@ fn a_cancelled_task_is_read_about_and_deleted() {
 }
 
 #[test]
-fn a_lost_cancellation_is_repaired_by_the_next_poll() {
+fn lost_cancellation_is_repaired_by_next_poll() {
     let mut cell = Cell::open();
     cell.running_task("count");
     cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
@@ -108,7 +108,7 @@ fn a_lost_cancellation_is_repaired_by_the_next_poll() {
 /// The gap described in Diego Dev Notes, "Cancelling Tasks": a task is cancelled, resolved and desired again
 /// under the same guid before the rep has noticed.
 #[test]
-fn a_reused_guid_does_not_confuse_the_attempts() {
+fn reused_guid_keeps_epochs_apart() {
     let mut cell = Cell::open();
     let old = cell.running_task("count");
     let later = cell.now + Duration::from_secs(1);
@@ -135,7 +135,7 @@ fn a_reused_guid_does_not_confuse_the_attempts() {
 }
 
 #[test]
-fn a_container_of_another_attempt_is_deleted() {
+fn container_of_earlier_epoch_is_deleted_by_poll() {
     let mut cell = Cell::open();
     let old = cell.running_task("count");
     cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();

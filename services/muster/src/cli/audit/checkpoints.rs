@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_checkpoints_is_read_by_its_last_line() {
+    fn checkpoint_file_is_validated_by_its_last_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("checkpoints.jsonl");
         let cluster = ClusterId(uuid::Uuid::nil());

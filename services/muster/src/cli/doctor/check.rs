@@ -117,7 +117,7 @@ mod tests {
     use schemas::Timestamp;
 
     #[test]
-    fn the_worst_counts_and_advice_stands_below_its_check() {
+    fn report_outcome_is_the_worst_and_advice_follows_its_check() {
         let look = Look { now: Timestamp(0), full_ids: false, colour: false };
         assert_eq!(Report::of(vec![]).outcome, Outcome::Skipped);
         let fine = vec![Check::skipped("b", "nobody knows"), Check::ok("a", "fine")];

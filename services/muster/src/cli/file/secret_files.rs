@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_files_hold_takes_their_place_where_a_secret_may_be() {
+    fn secret_files_are_replaced_only_in_secret_fields() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
         write("a", b"one\ntwo\r\n");

@@ -1,9 +1,10 @@
-//! `muster install --systemd`: writes the units of services, which this program carries, and what they need beside them.
+//! `muster install --systemd`: writes the systemd units that are embedded in this program, and the files that
+//! they need.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | this one | the command: what is there, writing, telling |
-//! | `plan.rs` | what is to be written where, and what becomes of what is there: pure |
+//! | `mod.rs` | the command: checks, file access, output |
+//! | `plan.rs` | file contents, and actions for existing files (pure) |
 
 mod plan;
 
@@ -23,54 +24,56 @@ use super::table::{Cell, Table};
 use crate::error::chain;
 use plan::{Did, Item, Kind};
 
-/// Where systemd is seen to run.
+/// Directory that exists if systemd is the running init system.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// What is installed, and where.
+/// Options of `muster install`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InstallArgs {
-    /// Write units of systemd
+    /// Write systemd units
     #[arg(long, required = true)]
     systemd: bool,
-    /// Which services: bbs, auctioneer, rep, projector; may be given again [default: all of them]
+    /// Services to install: bbs, auctioneer, rep, projector; may be repeated [default: all of them]
     #[arg(long = "role", value_enum, value_delimiter = ',', value_name = "ROLE")]
     roles: Vec<Unit>,
-    /// File with the variables of the one role that is named, as users/NAME.env of muster auth: it is copied where there is none yet
+    /// File with the variables of the one selected role, such as users/NAME.env of muster auth; copied unless
+    /// a variables file exists
     #[arg(long, value_name = "FILE")]
     env: Option<PathBuf>,
-    /// Where this program is installed, in its folder bin, as /usr/local [default: where it runs from]
+    /// Installation prefix of this program, such as /usr/local; the program is PREFIX/bin/muster [default:
+    /// path of the running program]
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
-    /// Write below this folder instead of into this host, as packages and tests want it
+    /// Write below this folder instead of into the file system of this host, for packages and tests
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Only say what would be written
+    /// Show the planned changes without writing files
     #[arg(long)]
     dry_run: bool,
-    /// Write units also where others are there. Files with variables are never overwritten
+    /// Overwrite existing units that differ. Files with variables are never overwritten
     #[arg(long)]
     force: bool,
 }
 
-/// A service that has a unit.
+/// Role of a service that has a systemd unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Unit {
-    /// Decides.
+    /// Accepts commands and decides.
     Bbs,
-    /// Places.
+    /// Places instances and tasks on cells.
     Auctioneer,
-    /// Runs containers.
+    /// Runs containers on a cell.
     Rep,
-    /// Keeps tables.
+    /// Maintains projections in a database.
     Projector,
 }
 
-/// What became of a file, as it is shown.
+/// Output row for one file.
 #[derive(Serialize)]
 struct Row {
     path: PathBuf,
     did: Did,
-    /// How what is there differs, line by line; empty: it doesn't.
+    /// Line differences between the existing and the planned file. Empty if they do not differ.
     differs: Vec<String>,
 }
 
@@ -111,7 +114,7 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is wrong with what is asked, or with who asks.
+/// Validates the arguments. Also requires systemd and root unless `--root` or `--dry-run` is set.
 fn check(args: &InstallArgs) -> Result<(), Failure> {
     if args.env.is_some() && args.roles.len() != 1 {
         return Err(Failure::usage("--env FILE has the variables of one role: name it with --role"));
@@ -131,7 +134,7 @@ fn check(args: &InstallArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The program that the units start.
+/// Returns the path of the program that the units start.
 fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
     let program = match prefix {
         Some(prefix) => prefix.join("bin/muster"),
@@ -151,7 +154,7 @@ fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-/// What is to become of a file.
+/// Determines the action for one file.
 fn row(item: Item, args: &InstallArgs) -> Result<(Row, Item), Failure> {
     let path = match &args.root {
         Some(root) => root.join(item.path.trim_start_matches('/')),
@@ -170,7 +173,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Writes a file, whole or not at all. One with variables is only made where there is none.
+/// Writes a file atomically. Fails if `item` is a variables file and one already exists.
 fn write(path: &Path, item: &Item) -> std::io::Result<()> {
     let (mode, folder_mode) = match item.kind {
         Kind::Variables => (0o600, 0o755),
@@ -188,7 +191,7 @@ fn write(path: &Path, item: &Item) -> std::io::Result<()> {
     file.sync_all()?;
     match item.kind {
         Kind::Variables => {
-            // Somebody may have made it meanwhile: then that one stays.
+            // Another process may have created the file since it was planned. `hard_link` never replaces it.
             let made = fs::hard_link(&draft, path);
             fs::remove_file(&draft)?;
             made

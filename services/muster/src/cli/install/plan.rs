@@ -1,4 +1,5 @@
-//! What is to be written where, and what becomes of what is there.
+//! Plan of an installation: the file contents, and the action for each existing file. Pure: reads and writes
+//! no files.
 
 use std::path::Path;
 
@@ -6,27 +7,26 @@ use serde::Serialize;
 
 use super::Unit;
 
-/// The program that the units name as they stand in the repository.
+/// Program path in the unit files of the repository; replaced by the path of the installed program.
 const PROGRAM: &str = "/usr/bin/muster";
-/// Where units are that an administrator writes.
+/// Directory of the units that an administrator installs.
 const UNITS: &str = "/etc/systemd/system";
-/// Where the variables of services are.
+/// Directory of the services' variables files.
 const VARIABLES: &str = "/etc/muster";
-/// Where it is said which users there are.
+/// Path of the sysusers file that declares the service users.
 const USERS: &str = "/etc/sysusers.d/muster.conf";
 
-/// What kind of file it is.
+/// Kind of an installed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A unit of systemd.
     Unit,
-    /// The users of the host that services run as.
+    /// System users that the services run as.
     Users,
-    /// The variables of a service, which may be secret, and are the operator's.
+    /// Environment variables of a service. The operator owns this file; it may contain secrets.
     Variables,
 }
 
-/// A file that is to be there.
+/// A file to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) kind: Kind,
@@ -34,19 +34,19 @@ pub(super) struct Item {
     pub(super) content: String,
 }
 
-/// What becomes of a file.
+/// Action for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Did {
-    /// There is none: it is made.
+    /// No file exists; it is created.
     Written,
-    /// It is there already, as it would be written.
+    /// An identical file exists.
     Unchanged,
-    /// It is the operator's, and stays as it is.
+    /// A variables file exists and is left unchanged, because the operator owns it.
     Kept,
-    /// Another one is there, and is overwritten.
+    /// A different file exists and is overwritten.
     Overwritten,
-    /// Another one is there, and is not overwritten.
+    /// A different file exists and is not overwritten.
     Differs,
 }
 
@@ -61,7 +61,7 @@ impl Did {
         }
     }
 
-    /// Whether the file is written.
+    /// Returns `true` if the action writes the file.
     pub(super) const fn writes(self) -> bool {
         match self {
             Self::Written | Self::Overwritten => true,
@@ -71,7 +71,7 @@ impl Did {
 }
 
 impl Unit {
-    /// As it is called in files and commands.
+    /// Returns the name of the role in file names and commands.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Bbs => "bbs",
@@ -81,7 +81,7 @@ impl Unit {
         }
     }
 
-    /// Its unit, as it stands in the repository.
+    /// Returns the unit file of the repository.
     const fn text(self) -> &'static str {
         match self {
             Self::Bbs => include_str!("../../../../../deploy/muster-bbs.service"),
@@ -91,7 +91,7 @@ impl Unit {
         }
     }
 
-    /// What is to be said to it beside whose it is.
+    /// Returns the lines of the variables file that only this role has.
     const fn variables(self) -> &'static str {
         match self {
             Self::Bbs => {
@@ -105,7 +105,7 @@ impl Unit {
         }
     }
 
-    /// Variables to be filled in.
+    /// Returns a variables file for the operator to complete.
     fn template(self) -> String {
         let role = self.word();
         let other = match self {
@@ -120,7 +120,8 @@ impl Unit {
     }
 }
 
-/// Everything that these roles need; `env` is what is known of the variables of the only one.
+/// Returns all files that `roles` need. `env` is the content of the variables file; the caller passes it for
+/// a single role only.
 pub(super) fn items(roles: &[Unit], program: &Path, env: Option<&str>) -> Vec<Item> {
     let program = program.display().to_string();
     let users = Item {
@@ -145,7 +146,7 @@ pub(super) fn items(roles: &[Unit], program: &Path, env: Option<&str>) -> Vec<It
     roles.iter().flat_map(of).chain(users).collect()
 }
 
-/// What becomes of a file, and how what is there differs.
+/// Returns the action for a file, and its differences from the existing content `there`.
 pub(super) fn becomes(item: &Item, there: Option<&str>, force: bool) -> (Did, Vec<String>) {
     match (there, item.kind) {
         (None, _) => (Did::Written, vec![]),
@@ -158,7 +159,7 @@ pub(super) fn becomes(item: &Item, there: Option<&str>, force: bool) -> (Did, Ve
     }
 }
 
-/// The lines that only one of two files has.
+/// Returns the lines that occur in only one of two texts, prefixed with `-` (existing) or `+` (planned).
 fn differences(there: &str, wanted: &str) -> Vec<String> {
     let only = |mark: &str, one: &str, other: &str| {
         let others: Vec<&str> = other.lines().collect();
@@ -169,7 +170,7 @@ fn differences(there: &str, wanted: &str) -> Vec<String> {
     if lines.is_empty() { vec!["the same lines in another order".to_owned()] } else { lines }
 }
 
-/// What is to be done next.
+/// Returns the next steps for the operator.
 pub(super) fn next(roles: &[Unit], elsewhere: bool, dry: bool) -> Vec<String> {
     if dry {
         return vec!["nothing was written".to_owned()];

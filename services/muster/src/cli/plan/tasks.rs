@@ -1,4 +1,4 @@
-//! `muster task plan`.
+//! `muster task plan`: predicts the placement of the tasks in a file.
 
 use std::path::Path;
 
@@ -16,31 +16,30 @@ use crate::cli::output::{Look, Output};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{file, find, task, words};
 
-/// What running the tasks of a file would do.
+/// Predicted effect of running the tasks of a file.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
-    /// Where the log stood.
+    /// Log position of the plan.
     position: Position,
-    /// Whether anything would change: a task is always new.
+    /// Always `true`, because a task is always new.
     changes: bool,
-    /// Whether all of them would run.
+    /// `true` if all tasks would run.
     fits: bool,
-    /// The tasks of the file.
     tasks: Vec<Planned>,
-    /// What waits for room of others.
+    /// Work outside of the file that waits for placement.
     others: Others,
-    /// What the cells have free, before and afterwards.
+    /// Free resources of the cells, before and afterwards.
     cells: Vec<Room>,
 }
 
-/// A task, planned.
+/// Predicted fate of a task.
 #[derive(Clone, Debug, Serialize)]
 struct Planned {
     task_guid: TaskGuid,
     fate: Fate,
 }
 
-/// Shows what running the tasks of a file would do.
+/// Prints the predicted effect of running the tasks of a file.
 pub(crate) async fn run(
     client: &Client,
     path: &Path,
@@ -78,7 +77,7 @@ async fn plan(
     })
 }
 
-/// Asks of the copy what `task run` asks of the cluster.
+/// Applies the command that `task run` would send to the cluster to the copy.
 async fn ask(client: &Client, copy: &mut Copy, desired: DesiredTask) -> Result<(), Failure> {
     let guid = &desired.task_guid;
     match client.task(guid).await {

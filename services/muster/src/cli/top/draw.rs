@@ -1,4 +1,4 @@
-//! The page as it is drawn. Pure: a model in, widgets out.
+//! Rendering of the page. Pure: takes a model and draws widgets.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,11 +13,11 @@ use crate::cli::output::Look;
 use crate::cli::rows::{note, rollout_under_way, state};
 use crate::cli::words::{age, count, mebibytes, one_line, short, span};
 
-/// The smallest terminal that a page is drawn on.
+/// Minimum size of the terminal: columns and lines.
 const LEAST: (u16, u16) = (40, 10);
-/// Lines of the head.
+/// Number of header lines.
 const HEAD: u16 = 4;
-/// So wide a terminal has room for numbers beside bars.
+/// Terminal width from which absolute numbers and more columns are shown.
 const WIDE: u16 = 110;
 
 const HELP: &str = "\
@@ -52,7 +52,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: Look) {
     }
 }
 
-/// Who leads, where the log stands, how much happens, and what is wrong.
+/// Returns the header: leaders, position of the log, rates and the first problem.
 fn header(model: &Model, look: Look) -> Vec<Line<'static>> {
     let bad = style(look, Color::Red).add_modifier(Modifier::BOLD);
     let trouble = model.lost.as_ref().map(|(since, why)| {
@@ -123,7 +123,7 @@ fn page(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
     happened(frame, model, bottom, model.pane == Pane::Events);
 }
 
-/// A table in a frame, with the chosen row marked where the keys lead.
+/// A framed table with an optional selected row.
 struct Listed<'a> {
     title: String,
     head: Vec<&'static str>,
@@ -133,7 +133,7 @@ struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// Draws it, and answers how many rows there is room for.
+    /// Draws the table. Returns the number of rows that fit.
     fn draw(self, frame: &mut Frame<'_>, area: Rect) -> usize {
         let Self { title, head, rows, widths, chosen } = self;
         let block = framed(title, chosen.is_some());
@@ -154,7 +154,7 @@ fn framed(title: String, active: bool) -> Block<'static> {
 
 fn cells(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
     let wide = area.width >= WIDE;
-    // What is left of the line, beside the names and the numbers.
+    // The bars share the width that names and numbers leave.
     let room = area.width.saturating_sub(if wide { 62 } else { 36 }) / 3;
     let rows: Vec<Row<'_>> =
         model.shown_cells().map(|row| cell(row, usize::from(room), wide, look)).collect();
@@ -290,12 +290,12 @@ fn instance(name: &str, row: &InstanceRow, look: Look) -> Row<'static> {
     ])
 }
 
-/// The latest events, the newest at the bottom.
+/// Draws the latest events, the newest at the bottom.
 fn happened(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) {
     let room = usize::from(area.height.saturating_sub(2));
     let shown = model.shown_events().count();
     let chosen = model.happened.at.min(shown.saturating_sub(1));
-    // The chosen one is on the page, and the newest as long as it is near.
+    // The selected event stays visible, and the newest ones as long as they fit.
     let skipped = if active { (chosen + 1).saturating_sub(room) } else { 0 };
     let mut lines: Vec<Line<'_>> = model
         .shown_events()
@@ -327,7 +327,7 @@ fn text(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     model.page = room;
 }
 
-/// Lines that are no longer than that, broken where they must be.
+/// Breaks lines at the given width.
 fn wrapped(lines: &[String], width: usize) -> Vec<String> {
     let broken = lines.iter().flat_map(|line| {
         let chars: Vec<char> = line.chars().collect();
@@ -361,10 +361,10 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(HELP).block(framed("keys".to_owned(), true)), over);
 }
 
-/// How full something is, as a bar of that width.
+/// Renders a fill level as a bar of the given width.
 fn bar(used: u64, total: u64, width: usize) -> String {
     let full = usize::try_from(percent(used, total)).unwrap_or(100).min(100) * width / 100;
-    // What is used at all is to be seen.
+    // Any use at all shows at least one block.
     let full = if used > 0 { full.max(1).min(width) } else { full };
     format!("{}{}", "█".repeat(full), "·".repeat(width - full))
 }
@@ -384,7 +384,7 @@ fn fullness(used: u64, total: u64, look: Look) -> Style {
     }
 }
 
-/// The colour of a state. It never says more than the word.
+/// Returns the style of a state. The word alone carries the information.
 fn of_state(state: &str, look: Look) -> Style {
     match state {
         "RUNNING" | "PRESENT" => style(look, Color::Green),
@@ -393,7 +393,7 @@ fn of_state(state: &str, look: Look) -> Style {
     }
 }
 
-/// A colour, where colours are wanted.
+/// Returns a style in this colour, or a plain one if colours are off.
 const fn style(look: Look, colour: Color) -> Style {
     if look.colour { Style::new().fg(colour) } else { Style::new() }
 }

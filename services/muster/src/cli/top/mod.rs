@@ -1,12 +1,12 @@
-//! `muster top`: the cluster on a terminal, live.
+//! `muster top`: a live view of the cluster on a terminal.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | this one | the hands: keys, polls, and the terminal |
-//! | [`model`] | what is on the page, and what becomes of it when something comes; pure |
-//! | [`draw`] | the page as it is drawn; pure |
-//! | [`moves`] | which row of a list is chosen while rows come and go; pure |
-//! | [`rates`] | how much happens in a second; pure |
+//! | `mod.rs` | input and output: keys, polls and the terminal |
+//! | [`model`] | state of the page, and its reaction to inputs; pure |
+//! | [`draw`] | rendering of the page; pure |
+//! | [`moves`] | selection in a list whose rows change; pure |
+//! | [`rates`] | rates per second; pure |
 
 mod draw;
 mod model;
@@ -40,22 +40,22 @@ use super::output::Output;
 use super::screen::Screen;
 use super::why;
 
-/// How often the cluster is asked how it is; where asking takes long, as much more seldom.
+/// Minimum interval between polls, and maximum interval between redraws.
 const LOOK: Duration = Duration::from_secs(1);
-/// Of how much of the time the cluster may be asked: one part in this many.
+/// Pause between polls, as a multiple of the duration of a poll. Limits the load on a slow cluster.
 const ASKING: u32 = 5;
-/// How long an answer may take.
+/// Timeout of a query.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The most processes that are listed.
+/// Maximum number of listed processes.
 const PROCESSES: usize = 10_000;
-/// How long the page stays as it is, at least: what comes meanwhile is drawn together.
+/// Minimum interval between redraws. Inputs that arrive in between are drawn together.
 const DRAWN: Duration = Duration::from_millis(50);
-/// Inputs that wait to be shown.
+/// Capacity of the input queue.
 const INPUTS: usize = 1_024;
-/// The pause after events could not be read.
+/// Pause after a failed read of events.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Shows the page until somebody has seen enough.
+/// Shows the page until the user quits.
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let why = "top draws on a terminal and is told what to show by keys, and here is none";
@@ -64,7 +64,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
         );
     }
     let client = connect(global).await?;
-    // Who asks where nobody answers is told so on the terminal as it was.
+    // An unreachable cluster is reported before the terminal is taken.
     let end = end_of_log(&client).await?;
     let stop = stop::on_signal(Hangup::Ends)
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
@@ -80,7 +80,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
         Terminal::new(CrosstermBackend::new(io::stdout())).map_err(|error| unwritten(&error))?;
     let mut model = Model::default();
     loop {
-        // What the program says of itself would be drawn over.
+        // Log lines of this program would damage the page.
         diverted.lines().for_each(drop);
         terminal
             .draw(|frame| draw::draw(frame, &mut model, output.look()))
@@ -101,7 +101,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
             None => {}
         }
         while tasks.try_join_next().is_some() {}
-        // What has come together is drawn once.
+        // Draw once for the inputs that have arrived together.
         while let Ok(input) = coming.try_recv() {
             model.take(input);
         }
@@ -116,7 +116,7 @@ fn unwritten(error: &io::Error) -> Failure {
     Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}"))
 }
 
-/// Asks how the cluster is, again and again, until nobody wants to know.
+/// Polls the cluster until the page is closed.
 async fn poll(
     client: Client,
     domain: Option<Domain>,
@@ -127,7 +127,7 @@ async fn poll(
         let (begin, opened) = (Instant::now(), wanted.borrow_and_update().clone());
         let (input, pause) = match look(&client, domain.as_ref(), opened).await {
             Ok(seen) => (Input::Seen(Box::new(seen)), LOOK.max(begin.elapsed() * ASKING)),
-            // Who doesn't answer is no burden to anybody.
+            // A cluster that does not answer has no load to limit.
             Err(error) => (Input::Lost { at: clock::now(), why: error.to_string() }, LOOK),
         };
         if inputs.send(input).await.is_err() {
@@ -159,7 +159,7 @@ async fn look(client: &Client, domain: Option<&Domain>, opened: Option<Opened>) 
     Ok(Seen { at: clock::now(), position, status, cells, lrps, more, instances })
 }
 
-/// The first processes, and whether there are more.
+/// Returns the first processes, and `true` if there are more.
 async fn processes(client: &Client, domain: Option<&Domain>) -> Result<(Vec<LrpRow>, bool), Error> {
     let mut filter = Filter { domain: domain.cloned(), ..Filter::default() };
     let mut all = vec![];
@@ -173,7 +173,7 @@ async fn processes(client: &Client, domain: Option<&Domain>) -> Result<(Vec<LrpR
     }
 }
 
-/// Tells what happens behind a position.
+/// Sends the log entries after a position to the page.
 async fn listen(client: Client, after: schemas::Position, output: Output, inputs: mpsc::Sender<Input>) {
     let mut events = client.events(after);
     loop {
@@ -183,7 +183,7 @@ async fn listen(client: Client, after: schemas::Position, output: Output, inputs
                     return;
                 }
             }
-            // The page says that the cluster doesn't answer.
+            // The polls report that the cluster does not answer.
             Err(_) => sleep(AGAIN).await,
         }
     }
@@ -199,6 +199,6 @@ async fn explain(
         Ok(text) => text,
         Err(failure) => failure.message,
     };
-    // Who has seen enough needs no explanation.
+    // Sending fails only if the page is closed.
     drop(inputs.send(Input::Told { title: format!("why {id}"), text }).await);
 }

@@ -1,4 +1,4 @@
-//! What is on the page. Pure: what was seen, heard and typed in; what is to be asked out.
+//! State of the page. Pure: takes poll results, events and keys, and returns requests.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use crate::cli::names::Names;
 use crate::cli::output::Look;
 use crate::cli::rows::rollout_under_way;
 
-/// The last events that are kept to be shown.
+/// Maximum number of retained events.
 const KEPT: usize = 500;
 
-/// What the cluster answered.
+/// Result of a poll.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
     pub(super) at: Timestamp,
@@ -26,38 +26,38 @@ pub(super) struct Seen {
     pub(super) status: StatusRow,
     pub(super) cells: Vec<CellRow>,
     pub(super) lrps: Vec<LrpRow>,
-    /// Whether there are more processes than these.
+    /// `true` if there are more processes than these.
     pub(super) more: bool,
-    /// Of what is opened, if anything.
+    /// The opened item and its instances, if an item is open.
     pub(super) instances: Option<(Opened, Vec<InstanceRow>)>,
 }
 
-/// What comes to the page.
+/// An input of the page.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
     Key(Key),
     Seen(Box<Seen>),
-    /// The cluster doesn't answer.
+    /// The cluster does not answer.
     Lost {
         at: Timestamp,
         why: String,
     },
-    /// Something was decided.
+    /// A log entry was recorded.
     Happened(Box<RecordedEntry>, Look),
-    /// What was asked for, as text.
+    /// A requested explanation.
     Told {
         title: String,
         text: String,
     },
 }
 
-/// What the page wants done.
+/// A request of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Quit,
-    /// Why something is where it is.
+    /// Explain the state of this instance.
     Why(String),
-    /// The instances of something, from now on; none: of nothing.
+    /// Poll the instances of this item from now on, or of no item if `None`.
     Instances(Option<Opened>),
 }
 
@@ -70,58 +70,58 @@ pub(super) enum Pane {
     Events,
 }
 
-/// What is looked into.
+/// An item whose instances are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     Process(ProcessGuid),
     Cell(CellId),
 }
 
-/// A text over the page.
+/// A text that covers the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {
     pub(super) title: String,
     pub(super) lines: Vec<String>,
     pub(super) scrolled: usize,
-    /// The last line that can be the first, as it was drawn last.
+    /// Maximum of `scrolled`, as of the last rendering.
     pub(super) last: usize,
 }
 
-/// An event, as it is shown.
+/// A displayed event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Happened {
     pub(super) position: Position,
     pub(super) line: String,
 }
 
-/// The page.
+/// State of the page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) seen: Option<Box<Seen>>,
-    /// Since when the cluster doesn't answer, and why.
+    /// Time since which the cluster does not answer, and the last error.
     pub(super) lost: Option<(Timestamp, String)>,
     pub(super) events: VecDeque<Happened>,
     pub(super) rates: Rates,
     pub(super) pane: Pane,
     pub(super) opened: Option<Opened>,
-    /// The instances of what is opened, once they are known.
+    /// Instances of the opened item. `None` until they are known.
     pub(super) instances: Option<Vec<InstanceRow>>,
     pub(super) text: Option<Text>,
     pub(super) help: bool,
     pub(super) filter: String,
-    /// Whether the filter is being typed.
+    /// `true` while the user types the filter.
     pub(super) typing: bool,
     pub(super) cells: Chosen,
     pub(super) processes: Chosen,
     pub(super) rows: Chosen,
-    /// The chosen event is so many before the newest.
+    /// Selected event, counted backwards from the newest.
     pub(super) happened: Chosen,
-    /// Rows of the list that is moved through, as they were drawn last.
+    /// Number of visible rows of the active list, as of the last rendering.
     pub(super) page: usize,
 }
 
 impl Model {
-    /// Takes what came, and says what is to be done.
+    /// Applies an input. Returns the request that follows from it, if there is one.
     pub(super) fn take(&mut self, input: Input) -> Option<Ask> {
         match input {
             Input::Key(key) => return self.typed(key),
@@ -172,7 +172,7 @@ impl Model {
         let position = entry.position;
         let lines: Vec<String> = event_lines(entry, look);
         if self.happened.at > 0 {
-            // What is chosen stays chosen where more comes below it.
+            // The selection stays on its event when newer ones arrive.
             self.happened.at += lines.iter().filter(|line| self.passes(&[line])).count();
         }
         self.events.extend(lines.into_iter().map(|line| Happened { position, line }));
@@ -180,7 +180,7 @@ impl Model {
         self.events.drain(..extra);
     }
 
-    /// Has every choice follow its list.
+    /// Updates every selection after its list changed.
     fn settle(&mut self) {
         let (cells, processes, rows) = (self.cell_keys(), self.process_keys(), self.instance_keys());
         self.cells.settle(&cells);
@@ -243,7 +243,7 @@ impl Model {
         self.settle();
     }
 
-    /// The next pane in this order.
+    /// Activates the next pane in this order.
     fn turn(&mut self, order: [Pane; 3]) {
         if self.opened.is_none() && self.text.is_none() {
             let at = order.iter().position(|pane| *pane == self.pane).unwrap_or(0);
@@ -251,7 +251,7 @@ impl Model {
         }
     }
 
-    /// One step back; from the page itself, nowhere but out of a filter.
+    /// Goes one step back: closes the text or the opened item, clears the filter, or quits.
     fn back(&mut self) -> Option<Ask> {
         if self.text.take().is_some() {
             return None;
@@ -292,7 +292,7 @@ impl Model {
                 self.processes.moved(&keys, to);
             }
             Pane::Events => {
-                // The newest is at the bottom.
+                // The newest event is at the bottom.
                 let last = self.shown_events().count().saturating_sub(1);
                 let down = by.from(last.saturating_sub(self.happened.at), page, last + 1).min(last);
                 self.happened.at = last - down;
@@ -329,7 +329,8 @@ impl Model {
         opened.map(|opened| Ask::Instances(Some(opened)))
     }
 
-    /// Why the chosen instance is where it is; of a process, the first that isn't well.
+    /// Requests an explanation of the selected instance. For a process, this is its worst instance, otherwise
+    /// its first one.
     fn why(&self) -> Option<Ask> {
         if self.text.is_some() {
             return None;
@@ -347,7 +348,7 @@ impl Model {
         Some(Ask::Why(format!("{}/{index}", row.process_guid)))
     }
 
-    /// Whether a row is shown, by what can be looked for in it.
+    /// Returns `true` if one of the texts of a row contains the filter.
     fn passes(&self, words: &[&str]) -> bool {
         let filter = self.filter.to_lowercase();
         words.iter().any(|word| word.to_lowercase().contains(&filter))
@@ -363,7 +364,7 @@ impl Model {
         all.filter(|row| self.passes(&[row.process_guid.as_str(), row.domain.as_str()]))
     }
 
-    /// The instances of what is opened, each with what it is called.
+    /// Returns the instances of the opened item that pass the filter, with their display names.
     pub(super) fn shown_instances(&self) -> Vec<(String, &InstanceRow)> {
         let Some(rows) = &self.instances else { return vec![] };
         let names = Names::of_rows(rows);
@@ -373,7 +374,7 @@ impl Model {
         all.filter(|(name, row)| self.passes(&[name, state(row), &cell(row)])).collect()
     }
 
-    /// Events, the oldest first.
+    /// Returns the events that pass the filter, the oldest first.
     pub(super) fn shown_events(&self) -> impl DoubleEndedIterator<Item = &Happened> {
         self.events.iter().filter(|one| self.passes(&[&one.line]))
     }
@@ -394,7 +395,7 @@ impl Model {
         self.shown_instances().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Instances of a state, in all.
+    /// Returns the number of instances of the cluster in a state.
     pub(super) fn instances_of(&self, state: InstanceState) -> u64 {
         let counts = self.seen.as_ref().map(|seen| &seen.status.cluster.instances);
         counts.and_then(|counts| counts.get(&state)).copied().unwrap_or_default()

@@ -1,6 +1,6 @@
-//! Which row of a list is chosen while rows come and go. Pure.
+//! Selection in a list whose rows are added and removed. Pure.
 
-/// Which row of a list is chosen. The row stays chosen where others come and go.
+/// The selected row of a list. The selection stays on its row when other rows are added or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chosen {
     key: Option<String>,
@@ -8,14 +8,14 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Where it is in a list now.
+    /// Finds the selected row in the current list. If it is gone, selects the row at its index.
     pub(super) fn settle(&mut self, keys: &[String]) {
         let found = self.key.as_ref().and_then(|key| keys.iter().position(|known| known == key));
         self.at = found.unwrap_or(self.at).min(keys.len().saturating_sub(1));
         self.key = keys.get(self.at).cloned();
     }
 
-    /// Another row is chosen.
+    /// Selects another row.
     pub(super) fn moved(&mut self, keys: &[String], to: usize) {
         self.at = to.min(keys.len().saturating_sub(1));
         self.key = keys.get(self.at).cloned();

@@ -1,14 +1,14 @@
-//! How much happens in a second. Pure: what was seen and when in, rates out.
+//! Rates of entries and commands. Pure: takes observations with their times.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use schemas::{Position, Timestamp};
 
-/// Over how long rates are taken.
+/// Period over which rates are averaged.
 const OVER: Duration = Duration::from_secs(10);
 
-/// What was counted, and when.
+/// Counters at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     at: Timestamp,
@@ -16,21 +16,21 @@ struct Seen {
     commands: u64,
 }
 
-/// Rates of the last seconds.
+/// Recent rates of entries and commands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
     seen: VecDeque<Seen>,
-    /// Commands that were told of so far.
+    /// Number of commands observed so far.
     commands: u64,
 }
 
 impl Rates {
-    /// So many more commands were decided.
+    /// Adds to the number of commands.
     pub(super) const fn commands(&mut self, count: u64) {
         self.commands += count;
     }
 
-    /// The log stands there at a time.
+    /// Records the position of the log at a time.
     pub(super) fn stands(&mut self, at: Timestamp, position: Position) {
         self.seen.push_back(Seen { at, position, commands: self.commands });
         while self.seen.len() > 2 && at.since(self.seen[1].at) >= OVER {
@@ -38,7 +38,7 @@ impl Rates {
         }
     }
 
-    /// Entries and commands a second; none: nothing is known yet.
+    /// Returns the entries and commands per second. `None` before the second observation.
     pub(super) fn per_second(&self) -> Option<(f64, f64)> {
         let (first, last) = (self.seen.front()?, self.seen.back()?);
         let seconds = last.at.since(first.at).as_secs_f64();

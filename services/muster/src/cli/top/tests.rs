@@ -1,4 +1,4 @@
-//! The page on terminals of two sizes, and where its keys lead.
+//! Tests of the page: its rendering on terminals of several sizes, and its keys.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn seen() -> Box<Seen> {
     })
 }
 
-/// A page of a cluster in which something happened.
+/// Returns the page of a cluster with some events.
 fn model() -> Model {
     let mut model = Model::default();
     assert_eq!(model.take(Input::Seen(seen())), None);
@@ -101,7 +101,7 @@ fn model() -> Model {
     model
 }
 
-/// The lines of the page on a terminal of this size.
+/// Returns the lines of the page on a terminal of this size.
 fn drawn(model: &mut Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw::draw(frame, model, LOOK)).unwrap();

@@ -1,4 +1,4 @@
-//! The steps of a tree as spans for a collector.
+//! Sends the steps of a tree to a collector as spans.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::error::chain;
 use crate::http;
 use crate::otlp::{BATCH, Collector, Known, PATIENCE, Told, Untaken};
 
-/// Sends the steps of a tree to a collector, and says how many there were. `known` knows of the evaluations that they
-/// joined.
+/// Sends the steps of a tree to a collector, and prints the number of spans. `known` has the evaluations that
+/// the steps joined.
 pub(super) async fn send(
     collector: &Collector,
     steps: &[Step],
@@ -51,7 +51,7 @@ fn count_of(spans: &[Value]) -> String {
     count(u64::try_from(spans.len()).unwrap_or(u64::MAX), "span")
 }
 
-/// A span for each step.
+/// Creates a span for each step.
 fn spans(steps: &[Step], mut known: Known) -> Vec<Value> {
     steps.iter().for_each(|step| known.learn(&step.decision));
     let span = |step: &Step| {

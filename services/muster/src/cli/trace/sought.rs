@@ -1,4 +1,4 @@
-//! What an id names in the log. Pure: decisions in, what is meant out.
+//! Resolution of an id in the log. Pure: takes decisions and returns the chains to trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,25 +14,26 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::find;
 use crate::cli::words::Invalid;
 
-/// The shortest part of an id that is looked for: a log holds many, and what was made in the same minute begins alike.
+/// Minimum length of an id fragment. A log holds many ids, and ids of the same minute have the same
+/// beginning.
 const PART: usize = 8;
-/// How many ids are named where several are meant.
+/// Maximum number of ids in the error for an ambiguous fragment.
 const NAMED: usize = 5;
-/// What an id can be.
+/// Description of a valid id, for errors.
 const VALID: &str = "the id of a decision, a correlation or an evaluation or an instance guid, whole or 8 or more \
                      characters of its beginning or end, or a request id of 1 to 128 of A-Z a-z 0-9 _ -";
 
-/// An id, or a part of one, that may stand in the log.
+/// An id, or a fragment of one, to find in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sought(String);
 
 impl Sought {
-    /// Takes text that can be an id.
+    /// Parses an id or a fragment.
     ///
     /// # Errors
-    /// No id is written so.
+    /// The text cannot be an id.
     pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
-        // Every id is also what a request may be called.
+        // Every kind of id is also a valid request id.
         match RequestId::new(text) {
             Ok(_) => Ok(Self(text.to_owned())),
             Err(_) => Err(Invalid::new("id", text, VALID)),
@@ -49,7 +50,7 @@ impl Sought {
     }
 }
 
-/// What has an id. Requests of different people may be called the same.
+/// Kind of an id. Different actors may use the same request id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Decision,
@@ -71,14 +72,14 @@ impl fmt::Display for What {
     }
 }
 
-/// What is to be traced.
+/// Chains to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The chains. A request about several things begins several.
+    /// Correlations of the chains. A request with several targets starts several chains.
     pub(super) correlations: BTreeSet<DecisionId>,
-    /// The decisions that the id named.
+    /// Decisions that the id named.
     pub(super) asked: BTreeSet<DecisionId>,
-    /// Nothing of the chains stands here or before.
+    /// The chains have no decision at this position or before.
     pub(super) after: Position,
 }
 
@@ -97,7 +98,7 @@ impl Target {
     }
 }
 
-/// What of a log an id names.
+/// Matches of an id in a log.
 #[derive(Clone, Debug)]
 pub(super) struct Hits {
     sought: Sought,
@@ -105,12 +106,12 @@ pub(super) struct Hits {
 }
 
 impl Hits {
-    /// Looks for this.
+    /// Starts without matches.
     pub(super) const fn of(sought: Sought) -> Self {
         Self { sought, found: BTreeMap::new() }
     }
 
-    /// Looks at the next decision of the log. Whether it is the very one that is meant.
+    /// Processes the next decision of the log. Returns `true` if the id is the complete id of this decision.
     pub(super) fn take(&mut self, decided: &Decided) -> bool {
         let mut is_it = false;
         for (what, id) in ids(decided) {
@@ -120,7 +121,8 @@ impl Hits {
             is_it |= what == What::Decision && self.sought.is(&id);
             let is_request = matches!(what, What::Request(_));
             let target = self.found.entry((id, what)).or_default();
-            // Many decisions speak of an instance or an evaluation: the first one made it.
+            // Many decisions refer to an instance or an evaluation. Only the first one counts, which created
+            // it.
             if is_request || target.asked.is_empty() {
                 target.add(decided);
             }
@@ -128,7 +130,8 @@ impl Hits {
         is_it
     }
 
-    /// What is meant: all that is called so as a whole, else by a part, if that is of one command.
+    /// Returns the matching chains. Complete ids take precedence over fragments. Fails without a match, and
+    /// if the matches belong to different commands.
     pub(super) fn target(self) -> Result<Target, Failure> {
         let Self { sought, mut found } = self;
         if found.keys().any(|(id, _)| sought.is(id)) {
@@ -146,7 +149,7 @@ impl Hits {
     }
 }
 
-/// Several ids of the same chains.
+/// Merges several matches of the same chains.
 fn joined(targets: impl Iterator<Item = Target>) -> Target {
     let together = targets.reduce(|mut one, other| {
         one.after = one.after.min(other.after);
@@ -157,7 +160,7 @@ fn joined(targets: impl Iterator<Item = Target>) -> Target {
 }
 
 fn ambiguous(sought: &Sought, chains: usize, found: &BTreeMap<(String, What), Target>) -> Failure {
-    // A correlation is the id of a decision, which is named once.
+    // A correlation is the id of a decision, which is listed already.
     let all = || found.iter().filter(|((_, what), _)| *what != What::Correlation);
     let name = |((id, what), target): (&(String, What), &Target)| match (what, target.asked.first()) {
         (What::Decision | What::Correlation, _) | (_, None) => format!("{what} {id}"),
@@ -172,7 +175,7 @@ fn ambiguous(sought: &Sought, chains: usize, found: &BTreeMap<(String, What), Ta
     Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it, or the id of a decision")
 }
 
-/// The ids that a decision names.
+/// Returns the ids that a decision contains.
 fn ids(decided: &Decided) -> Vec<(What, String)> {
     let decision = &decided.decision;
     let mut ids = vec![
@@ -216,8 +219,8 @@ mod tests {
         Event::Actual(actual::Event::Claimed { place, by: by(0xfeed_face, "c1"), placement: None })
     }
 
-    /// A request of two chains, what followed from one of them, another's request of the same name, and a chain whose
-    /// beginning nobody can read.
+    /// Returns a log with a request of two chains, a consequence of one of them, another client's request
+    /// with the same id, and a chain without a readable first decision.
     fn log() -> Vec<Decided> {
         let eve =
             Actor::Client { domain: Domain::new("shop").unwrap(), name: ClientName::new("eve").unwrap() };
@@ -234,7 +237,7 @@ mod tests {
         log
     }
 
-    /// The chains, what was asked for and where they begin, of what an id names.
+    /// Returns the correlations, the named decisions and the start position that an id resolves to.
     fn named(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Failure> {
         let mut hits = Hits::of(Sought::parse(text)?);
         for one in log() {

@@ -1,4 +1,4 @@
-//! The tree of what a command caused. Pure: decisions in, steps and text out.
+//! Tree of the decisions that a command caused. Pure: takes decisions and returns steps and text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,45 +14,47 @@ use crate::cli::table::{Cell, Table};
 use crate::cli::why::stamp;
 use crate::cli::words::{count, one_line, short, took};
 
-/// Levels that are drawn in full. What crashes again and again makes a chain of hundreds: further levels are numbers.
+/// Maximum number of levels that are drawn with lines. Deeper levels are numbered, because a process that
+/// crashes repeatedly has a chain of hundreds.
 const DRAWN: usize = 16;
 
-/// A decision in its tree. The steps of a tree stand under what caused them, siblings in the order of the log.
+/// A decision in its tree. Steps are listed below their cause, siblings in the order of the log.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Step {
     #[serde(flatten)]
     pub(super) decision: Decision,
-    /// Where its entry stands.
+    /// Position of the entry.
     pub(super) position: Position,
-    /// How many decisions lead to it; 0: it is a root.
+    /// Number of decisions that lead to this one; 0 for a root.
     pub(super) depth: usize,
-    /// Its cause is of another chain, or nobody can read it.
+    /// `true` if the cause belongs to another chain or cannot be read.
     pub(super) cause_is_elsewhere: bool,
-    /// Milliseconds since its cause was decided; none: it is a root.
+    /// Milliseconds since the decision of the cause. `None` for a root.
     pub(super) since_cause_ms: Option<u64>,
-    /// Milliseconds since the first of the steps was decided.
+    /// Milliseconds since the first decision of the tree.
     pub(super) since_start_ms: u64,
-    /// Whether it is what was asked for.
+    /// `true` if the id of the user named this decision.
     asked: bool,
-    /// When it began: with its cause, or of a root when it was decided.
+    /// Start time: that of the cause or, for a root, of the decision itself.
     #[serde(skip)]
     pub(super) began: Timestamp,
-    /// What is drawn before it.
+    /// Lines drawn before the text.
     #[serde(skip)]
     branch: String,
 }
 
-/// A decision whose place in the tree is known.
+/// A decision whose position in the tree is known.
 struct Placed {
     index: usize,
     depth: usize,
-    /// What is drawn before it.
+    /// Lines drawn before the decision.
     branch: String,
-    /// What is drawn before all that it caused.
+    /// Lines drawn before its consequences.
     rails: String,
 }
 
-/// The tree of decisions that are in the order of the log. A cause that is not among those before it makes a root.
+/// Builds the tree of decisions in the order of the log. A decision is a root unless its cause is among those
+/// before it.
 pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<Step> {
     let parents = parents(&decided);
     let mut children: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
@@ -69,7 +71,7 @@ pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<S
         for (nth, &index) in below.iter().enumerate().rev() {
             open.push(under(&placed, index, nth + 1 == below.len()));
         }
-        // Each has one parent before it, and so comes up once.
+        // Each decision has at most one parent, so it is reached once.
         let Some(Decided { position, decision }) = left[placed.index].take() else { continue };
         let cause = parents[placed.index].map(|parent| times[parent]);
         steps.push(Step {
@@ -79,7 +81,7 @@ pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<S
             since_cause_ms: cause.map(|cause| millis(decision.at.since(cause))),
             since_start_ms: millis(decision.at.since(times[0])),
             asked: asked.contains(&decision.id),
-            // Clocks of two leaders may differ.
+            // The clocks of two leaders may differ.
             began: cause.map_or(decision.at, |cause| cause.min(decision.at)),
             branch: placed.branch,
             decision,
@@ -88,7 +90,7 @@ pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<S
     steps
 }
 
-/// Which of the decisions before it caused each.
+/// Returns the index of the cause of each decision, if it is among those before it.
 fn parents(decided: &[Decided]) -> Vec<Option<usize>> {
     let mut known: BTreeMap<DecisionId, usize> = BTreeMap::new();
     let mut parents = vec![];
@@ -113,7 +115,7 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The tree for people: who began it and when, a line for each decision, and what it was in all.
+/// Formats the tree: its actor and start time, a line for each decision, and the totals.
 pub(super) fn text(steps: &[Step], look: Look) -> String {
     let first_of = |step: &&Step| step.decision.id == step.decision.correlation;
     let beginning = |step: &Step| {
@@ -145,7 +147,7 @@ fn since(millis: Option<u64>) -> Cell {
     Cell::number(millis.map_or_else(|| "-".to_owned(), since))
 }
 
-/// What happened, in one line.
+/// Formats a step in one line.
 fn what(step: &Step, look: Look) -> String {
     let Step { decision, branch, .. } = step;
     let mut line = format!("{branch}{}", sentences(decision, look.full_ids).join("; "));
@@ -185,7 +187,7 @@ pub(super) mod tests {
         DecisionId(id(number.into()))
     }
 
-    /// A decision `number` seconds after 1970 that instance `number` was created.
+    /// Returns a decision at `number` seconds after 1970 that creates instance `number`.
     pub(in crate::cli::trace) fn at(number: u64, cause: Option<u64>) -> Decided {
         let definition_id = schemas::names::DefinitionId::new("web").unwrap();
         let places = Places { indices: Indices::from(u32::try_from(number).unwrap()), definition_id };

@@ -1,4 +1,4 @@
-//! What changes something, on its way to the machine: who asks is proved by the subject.
+//! Commands, reports and outcomes on their way to the machine. The subject proves the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::wire::asking::answer;
 use crate::wire::bbs::{Asker, Driver, Waiter};
 use crate::wire::watching::commands::Asked;
 
-/// Brings a command, a report or an outcome to the machine.
+/// Passes a command, a report or an outcome to the machine.
 pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
     match BusSubject::parse(&incoming.subject) {
         Ok(subject) => {
@@ -166,7 +166,7 @@ fn decoded<Q: DeserializeOwned>(
 }
 
 impl Driver {
-    /// The same with every secret of it sealed: from here on nobody sees one.
+    /// Seals every secret in a request. The machine and the log never see a plain secret.
     fn sealed(&self, ask: Ask) -> Result<Ask, Refusal> {
         match ask {
             Ask::Client { domain, client, envelope, command } => {
@@ -184,7 +184,7 @@ impl Driver {
         }
     }
 
-    /// Brings what was asked to the machine, or answers at once what is not a question.
+    /// Passes a request to the machine, or replies with the refusal.
     async fn take(&self, waiter: Waiter, ask: Result<Ask, Refusal>) {
         match ask {
             Ok(ask) => self.ask_machine(waiter, |requester| Input::Asked { requester, ask }),
@@ -206,8 +206,8 @@ fn ordered<B: DeserializeOwned>(incoming: &Incoming) -> Result<(Envelope, B), Re
     Ok((envelope, body))
 }
 
-/// What an operator wants set aside, and how long the operator waits for that. It is recorded on the cluster's subject by whoever is asked, and by a machine that
-/// has stopped it can't be: the driver does it.
+/// Decodes an operator's quarantine order, and the time that the operator waits for it. The driver carries it
+/// out, because a stopped machine cannot.
 fn order(operator: ClientName, incoming: &Incoming) -> Result<(SetAsideOrder, Option<Duration>), Refusal> {
     let (envelope, body) = ordered::<SetAside>(incoming)?;
     let patience = envelope.patience_ms.map(Duration::from_millis);
@@ -220,7 +220,7 @@ fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> 
     Ok(Ask::Operator { client: client.clone(), envelope, cell, command })
 }
 
-/// The cell that an operator's command names.
+/// Decodes the envelope and the cell of an operator's command.
 fn named_cell(incoming: &Incoming) -> Result<(Envelope, CellId), Refusal> {
     let (envelope, body) = ordered::<OfCell>(incoming)?;
     Ok((envelope, body.cell_id))
@@ -242,7 +242,7 @@ fn limit(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {
 
 static BAD_HEARTBEAT: LogLimit = LogLimit::new();
 
-/// Brings a rep's sign of life to the machine.
+/// Passes a heartbeat of a rep to the machine.
 pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
     let Ok((beat, _)) = codec::decode::<schemas::message::Heartbeat>(&incoming.payload) else {
         return BAD_HEARTBEAT.log(|| {

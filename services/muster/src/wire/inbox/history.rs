@@ -1,4 +1,4 @@
-//! Reads of the journal.
+//! Reads of events from the journal.
 
 use std::time::Duration;
 
@@ -14,40 +14,41 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::error::chain;
 use crate::wire::bbs::Driver;
 
-/// How long a read of events may wait for one.
+/// Maximum time that a read of events may wait for an entry.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How long the journal is looked through for what somebody asks about, before the answer says how far that got.
+/// Maximum duration of a scan for matching entries if the caller waits for less. The reply states how far the
+/// scan got.
 const SCAN: Duration = Duration::from_secs(1);
-/// How long who waits for an entry lets a replica catch up that doesn't have it yet.
+/// Pause before the journal is read again because the replica that answered lacks an entry.
 const CATCHING_UP: Duration = Duration::from_millis(20);
-/// How often is looked for entries by a BBS that has stopped, and follows the log no more.
+/// Polling interval of a BBS that has stopped and does not follow the log.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// Entries of one page that are read one by one, where an index says where they stand.
+/// Maximum number of entries of a page that are read individually, at positions from the index.
 const INDEXED: usize = 64;
-/// Of those, how many are read at once.
+/// Maximum number of concurrent reads of these entries.
 const READ_AT_ONCE: usize = 16;
 
-/// What is looked for in the journal.
+/// A scan of the journal.
 struct Scan<'a> {
     journal: &'a Journal,
-    /// Why what stands at a position doesn't count, if that is known.
+    /// Lookup of the reason that a position is quarantined.
     why_set_aside: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
     about: Option<&'a str>,
-    /// The one subject on which everything is that is asked for; none: it may be anywhere.
+    /// The only subject with matching entries. `None` if they may be on any subject.
     subject: Option<Subject>,
     limit: usize,
     reader: Reader,
-    /// Room for reads of the journal.
+    /// Permits for concurrent reads of the journal.
     room: &'a Semaphore,
-    /// What knows where the log speaks of what, as far as it goes.
+    /// Index of the entries about each aggregate, as far as it extends.
     past: Option<&'a Past>,
 }
 
-/// What was read of the journal.
+/// Result of reading the journal.
 struct Found {
     recorded: Vec<Recorded>,
-    /// Up to where that is all that is asked for.
+    /// Position up to which the result is complete.
     next: Position,
 }
 
@@ -69,17 +70,17 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
             return Ok(page);
         }
         after = page.next;
-        // Of one subject nothing else is waited for: what goes on elsewhere wakes nobody.
+        // With a single subject, entries on other subjects do not wake this read.
         let there =
             |followed: Position| scan.subject.as_ref().map_or(followed, |subject| driver.last_on(subject));
         let end = *followed.borrow_and_update();
         if behind || there(end) > after {
-            // There is more, and who answered for the journal doesn't have it yet.
+            // There are more entries, but the replica that answered lacks them.
             sleep_until((now + CATCHING_UP).min(scans_until)).await;
             continue;
         }
         let until = if driver.stopped().is_some() { waits_until.min(now + STOPPED) } else { waits_until };
-        // Woken, or the time is over: either way it is read once more.
+        // The journal is read once more, whether an entry arrived or the time is over.
         drop(timeout_at(until, followed.wait_for(|followed| there(*followed) > after)).await);
     }
 }
@@ -93,8 +94,9 @@ impl<'a> Scan<'a> {
         room: &'a Semaphore,
     ) -> Result<Self, Refusal> {
         let about = asked.about.as_deref();
-        // All subjects are read if no number of shards is known, because the log holds nothing that can be read, and if the number was
-        // changed, because entries of one process are on several subjects.
+        // Every subject is read if the number of shards is unknown, because the log holds no readable entry.
+        // The same applies if the number was changed, because entries of one process are then on several
+        // subjects.
         let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
         let subject = subject
             .filter(|subject| reader.shards().is_some() && !(subject.is_shard() && reader.is_resharded()));
@@ -102,7 +104,7 @@ impl<'a> Scan<'a> {
         Ok(Self { journal, why_set_aside, about, subject, limit, reader, room, past: None })
     }
 
-    /// Reads on until there is something that is asked for, the journal shows no more, or the time is over.
+    /// Reads pages until one has matching entries, the journal has no more entries, or the time is over.
     async fn pages(&self, mut after: Position, until: Instant) -> Result<EventsPage, JournalError> {
         loop {
             let page = self.page(after).await?;
@@ -114,7 +116,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// What the journal holds behind a position, as far as one read of it shows.
+    /// Returns the matching entries after a position, as far as one read of the journal covers.
     async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
         let _room = self.room.acquire().await.map_err(|_| JournalError::Closed)?;
         let journal = self.journal;
@@ -139,15 +141,15 @@ impl<'a> Scan<'a> {
     }
 
     async fn read(&self, after: Position) -> Result<Found, JournalError> {
-        // Of what somebody asks about few entries may be: as many are read as there may be on a page.
+        // Few entries may match, so a full page is read regardless of the limit.
         let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
         let recorded = self.journal.read(after, self.subject.as_ref(), most).await?;
         let next = recorded.last().map_or(after, |last| last.position);
         Ok(Found { recorded, next })
     }
 
-    /// What the journal holds where the index says that something may be that is asked for; none: there is no index of what
-    /// follows, or it can't be told by it.
+    /// Reads the entries that the index lists. Returns `None` if the index does not extend beyond the
+    /// position, or cannot be used.
     async fn indexed(&self, after: Position) -> Option<Found> {
         let (past, about) = self.past.zip(self.about)?;
         let (positions, next) = match past.positions(about, after, self.limit.min(INDEXED)).await {
@@ -165,12 +167,13 @@ impl<'a> Scan<'a> {
             read.into_iter().find(|one| one.position == position)
         };
         let read: Vec<_> = stream::iter(positions).map(read).buffered(READ_AT_ONCE).collect().await;
-        // Where a replica lacks something the subject is read, which waits for that.
+        // If a replica lacks an entry, the result is `None`. The caller then reads the subject, which waits
+        // for the entry.
         Some(Found { recorded: read.into_iter().collect::<Option<_>>()?, next })
     }
 
-    /// Whether nothing that is asked for is behind a position. That a read showed nothing doesn't say so: a replica that
-    /// hasn't everything yet may have answered.
+    /// Returns `true` if no matching entry follows a position. An empty read does not prove this, because a
+    /// replica that lags may have answered.
     async fn is_read_to_the_end(&self, after: Position) -> Result<bool, JournalError> {
         let Some(subject) = &self.subject else { return Ok(false) };
         let last = self.journal.last(subject).await?;
@@ -178,7 +181,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// An entry as it counts: what the machine has set aside is shown so, be it readable or not.
+/// Converts a recorded entry for the reply. A quarantined entry is returned as such, whether it is readable
+/// or not.
 fn show_entry(
     reader: &Reader,
     why_set_aside: Option<String>,
@@ -228,7 +232,7 @@ mod tests {
     use crate::wire::watching::Watching;
     use crate::wire::watching::bbs::BbsWatch;
 
-    /// A journal of each kind, and what must live as long.
+    /// Returns a journal of each kind, with the resources that must outlive it.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [first, second, third] = folders;
@@ -246,7 +250,7 @@ mod tests {
         ]
     }
 
-    /// A BBS over a journal, and a client of it.
+    /// Starts a BBS on a journal, and returns a client.
     async fn start(journal: &Journal, stop: &CancellationToken) -> Client {
         let bus = InProcess::new();
         let of = |inbox| Bus::InProcess(bus.with_inbox(inbox).unwrap());
@@ -338,7 +342,7 @@ mod tests {
         let end = journal.end().await.unwrap();
         assert_eq!(page("domain:apps", refreshed).await, (end, vec![]));
         assert_eq!(page("domain:none", Position(0)).await, (end, vec![]));
-        // The time is over already: it says how far it came.
+        // The time is over already, so the page states how far the scan got.
         let process = (0..).map(|n| format!("lrp:p{n}"));
         let mut of_shard = process.filter(|about| subject_about(about, 4) == Ok(Subject::Lrp(0)));
         let (next, entries) = page(&of_shard.next().unwrap(), Position(0)).await;
@@ -374,7 +378,7 @@ mod tests {
             }
         }
         assert!(found > 40, "{found}");
-        // Of a time long before and long behind the log, and of one within it.
+        // Ids from long before, within, and long after the log.
         for millis in [1, clock::now().0 / 1_000_000, u64::MAX >> 20] {
             let nobodys = Ids::new(8).next(Timestamp::from_millis(millis));
             assert_eq!(client.decision(DecisionId(nobodys)).await.unwrap(), None, "{millis}");

@@ -1,4 +1,4 @@
-//! Reads of a container's log: found in the World, read by the rep that has it.
+//! Reads of container logs: the World names the cell, and its rep reads the log.
 
 use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
@@ -10,7 +10,7 @@ use schemas::{Code, Refusal};
 use super::relay::log_of_removed;
 use crate::wire::bbs::Driver;
 
-/// Finds the container in the World, and reads its log where it is or was.
+/// Finds a container in the World, and reads its log on the cell that has or had it.
 pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {
     let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
     let parse = |error: serde_json::Error| Refusal::new(Code::Unavailable, error.to_string());
@@ -20,7 +20,7 @@ pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -
         (container(found.row.instance_guid, found.row.cell_id), None)
     } else {
         let rows = match (driver.query(Query::Instance(show)).await, asked.id.parse::<InstanceGuid>()) {
-            // The log of the cluster forgets a container as soon as its record is removed; its cell doesn't.
+            // The World forgets a container as soon as its record is removed, but its cell keeps the log.
             (Err(refusal), Ok(guid)) if refusal.code == Code::ResourceNotFound => {
                 return log_of_removed(driver, guid, &asked).await;
             }
@@ -49,8 +49,8 @@ async fn read_log_of(driver: &Driver, container: &Instance, asked: ReadLogs) -> 
     driver.relay(&subject.to_string(), &question).await
 }
 
-/// The log of a container that crashed may be gone with its cell. That is not a failure: who follows an instance waits for
-/// its next container.
+/// Converts the refusal if the log of a crashed container is gone with its cell. This is not a failure: a
+/// client that follows the instance waits for its next container.
 fn or_gone(refusal: Refusal, crashed: &Instance) -> Refusal {
     if refusal.code != Code::Unavailable {
         return refusal;

@@ -1,16 +1,16 @@
-//! What comes to a BBS by the bus: who asks is proved by the subject, and where the answer goes is checked, because
-//! the server doesn't: a forged reply subject would make the BBS write its own answer into the stream.
+//! Messages from the bus to a BBS. The subject proves the caller. The reply subject is checked here, because
+//! the server does not check it: with a forged one, the BBS would write its own reply into the stream.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | this one | who listens to what |
-//! | [`authority`] | whose answer may go where |
-//! | [`commands`] | what changes something, on its way to the machine |
-//! | [`queries`] | what changes nothing, on its way to who answers it |
+//! | `mod.rs` | subscriptions |
+//! | [`authority`] | validation of reply subjects |
+//! | [`commands`] | commands, on their way to the machine |
+//! | [`queries`] | queries, on their way to the component that answers them |
 //! | [`history`] | reads of the journal |
-//! | [`logs`] | reads of a container's log, by its rep |
-//! | [`relay`] | what else only a rep knows |
-//! | [`waiting`] | the refusals of a BBS that has no journal yet |
+//! | [`logs`] | reads of container logs, through reps |
+//! | [`relay`] | other requests that are forwarded to reps |
+//! | [`waiting`] | refusals of a BBS that has no journal yet |
 
 mod authority;
 mod commands;
@@ -31,11 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::bbs::Driver;
 
-/// The queue group in which BBSs share queries.
+/// Queue group in which BBSs share queries.
 const GROUP: &str = "bbs";
 
-/// Listens to what every BBS hears and answers: queries, heartbeats, who is there, and the
-/// leader's beats.
+/// Subscribes to the messages that every BBS processes: queries, heartbeats, presence, and leader heartbeats.
 pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
     let bus = driver.services.bus();
     on(bus, driver, ends, &BusPattern::Beats(LeaderRole::Bbs), None, |driver, incoming| async move {
@@ -68,7 +67,7 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
     Ok(())
 }
 
-/// Listens to what only the leader answers: commands and reports.
+/// Subscribes to the messages that only the leader answers: commands and reports.
 pub(super) async fn listen_to_commands(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
@@ -84,10 +83,11 @@ pub(super) async fn listen_to_commands(
     Ok(())
 }
 
-/// The queue group in which BBSs that have stopped share what operators ask.
+/// Queue group in which stopped BBSs share the commands of operators.
 const STOPPED: &str = "bbs-stopped";
 
-/// Listens to what a BBS that has stopped still answers beside queries: an operator's word on what stopped it.
+/// Subscribes to the commands of operators. Apart from queries, a stopped BBS only answers these, so that the
+/// entry that stopped it can be quarantined.
 pub(super) async fn listen_to_operators(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
@@ -99,8 +99,8 @@ pub(super) async fn listen_to_operators(
     .await
 }
 
-/// Subscribes, and handles one message after the other until the token ends it. What handles them waits for nothing that
-/// a client can make slow.
+/// Subscribes to a pattern, and handles one message after the other until the token is cancelled. Handlers
+/// never wait for anything that a client can slow down.
 async fn on<F, Fut>(
     bus: &Bus,
     driver: &Arc<Driver>,

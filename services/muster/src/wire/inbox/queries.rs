@@ -1,4 +1,4 @@
-//! What changes nothing, on its way to who answers it.
+//! Queries, on their way to the component that answers them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -23,7 +23,7 @@ use super::relay::{files, health};
 use crate::wire::asking::{PATIENCE, answer};
 use crate::wire::bbs::{Asker, Driver, Waiter};
 
-/// The JSON Schemas of events and commands: they are read once.
+/// JSON Schemas of events and commands, loaded once.
 static SCHEMAS: LazyLock<Published> = LazyLock::new(Published::new);
 
 pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
@@ -90,12 +90,12 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     }
 }
 
-/// Whether a BBS that decides nothing any more can't answer it.
+/// Returns `true` if a stopped BBS cannot answer the query.
 fn needs_machine(verb: QueryVerb) -> bool {
     ![QueryVerb::EventsRead, QueryVerb::SchemaList, QueryVerb::SchemaShow].contains(&verb)
 }
 
-/// Whether the journal or a rep is read, which may take long.
+/// Returns `true` if the query reads the journal or is forwarded to a rep, which may take long.
 const fn is_read(verb: QueryVerb) -> bool {
     match verb {
         QueryVerb::EventsRead
@@ -129,24 +129,24 @@ const fn is_read(verb: QueryVerb) -> bool {
     }
 }
 
-/// A query of the World, as it came.
+/// A decoded query of the World.
 struct Question {
     caller: Caller,
     verb: QueryVerb,
-    /// Another BBS passed it on.
+    /// `true` if another BBS forwarded the query.
     relayed: bool,
     at_least: Option<Position>,
     query: Query,
     payload: Bytes,
 }
 
-/// Who answers a query.
+/// Component that answers a query.
 enum Asked {
-    /// Who has a picture of the World, at some position.
+    /// The World, at the given position or later.
     World(Form, Option<Position>, Query),
-    /// Who reads the journal, or asks a rep.
+    /// The journal or a rep.
     Reader,
-    /// This program itself: it is as it was built.
+    /// This program, whose schemas are built in.
     Program(Result<Value, Refusal>),
 }
 
@@ -205,11 +205,11 @@ fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refu
     }
 }
 
-/// A further page is read from the picture that the first was read from, by the BBS that holds it; anything else from the
-/// World as it is.
+/// Passes a query to the machine. A further page is read from the World snapshot of the first page, by the
+/// BBS that holds it.
 async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
     let text = match &question.query {
-        // Every BBS has the whole past.
+        // Every BBS can answer queries about the past.
         Query::Rows(rows) if rows.as_of().is_some() => {
             if question.at_least.is_some() {
                 let why = "is of the past, and at_least of now: use one of them";
@@ -241,7 +241,7 @@ async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
     }
 }
 
-/// Has the BBS answer that holds the picture.
+/// Forwards the query to the BBS that holds the World snapshot.
 async fn page_of_another(
     driver: &Driver,
     waiter: Waiter,
@@ -258,7 +258,8 @@ async fn page_of_another(
     driver.reply(waiter, Reply::Rows(Err(refusal))).await;
 }
 
-/// Events as somebody may see them. What is no entry may be anything, and is shown only to who sees everything.
+/// Restricts events to the read scope. The bytes of undecodable entries may be anything, and require the full
+/// scope.
 fn seen(sight: &Sight, mut page: EventsPage) -> EventsPage {
     for recorded in &mut page.entries {
         match &mut recorded.entry {
@@ -270,7 +271,7 @@ fn seen(sight: &Sight, mut page: EventsPage) -> EventsPage {
     page
 }
 
-/// An empty message asks for everything.
+/// Decodes a message. An empty message selects everything.
 fn decode_or_default<T: DeserializeOwned + Default>(payload: &[u8]) -> Result<T, Refusal> {
     if payload.is_empty() { Ok(T::default()) } else { codec::decode(payload).map(|(message, _)| message) }
 }

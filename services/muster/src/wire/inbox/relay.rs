@@ -1,5 +1,5 @@
-//! What only a cell knows, asked of its rep for a client: what a monitor found out, and the log of a container that the
-//! log of the cluster knows no more.
+//! Requests that a BBS forwards to reps: monitor results, files, programs in containers, and the logs of
+//! removed containers.
 
 use futures::StreamExt;
 use futures::stream;
@@ -17,10 +17,10 @@ use schemas::{Code, Refusal};
 
 use crate::wire::bbs::Driver;
 
-/// Cells that are asked at once for a container that nobody remembers.
+/// Maximum number of cells that are queried concurrently for a removed container.
 const ASKED_AT_ONCE: usize = 16;
 
-/// How the containers of an instance are: one, and a second while it evacuates.
+/// Returns the monitor results of the containers of an instance. An evacuating instance has two.
 pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<ContainerHealth>, Refusal> {
     let rows = driver.query(Query::Instance(asked)).await?;
     let found: One<Vec<InstanceRow>> = parse(&rows)?;
@@ -31,7 +31,7 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
         let answer = driver.relay(&BusSubject::Rep(cell, RepVerb::Health).to_string(), &question).await;
         match answer {
             Ok(health) => all.push(health),
-            // It is not created yet, or just ended.
+            // The container is not created yet, or has just ended.
             Err(refusal) if refusal.code == Code::ResourceNotFound => {}
             Err(refusal) => return Err(refusal),
         }
@@ -39,7 +39,7 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
     Ok(all)
 }
 
-/// Has the rep of a cell accept the log as it is now.
+/// Makes the rep of a cell accept the current log.
 pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Done, Refusal> {
     let shown: One<ClusterRow> = parse(&driver.query(Query::Cluster(Filter::default())).await?)?;
     let asked = AcceptLog { cluster_id: shown.row.cluster_id };
@@ -47,7 +47,8 @@ pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Done, Re
     Ok(Done { position: shown.position, version: 0 })
 }
 
-/// What is in the work directory of an instance: for who may see its environment, which may stand in any file.
+/// Reads the work directory of an instance. Requires read access to its environment, which any file may
+/// contain.
 pub(super) async fn files(driver: &Driver, sight: &Sight, asked: ReadFiles) -> Result<Files, Refusal> {
     let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
     let found: One<Vec<InstanceRow>> = parse(&driver.query(Query::Instance(show)).await?)?;
@@ -64,13 +65,14 @@ pub(super) async fn files(driver: &Driver, sight: &Sight, asked: ReadFiles) -> R
     driver.relay(&BusSubject::Rep(cell, RepVerb::Files).to_string(), &question).await
 }
 
-/// What a client says to a program that it has run on a cell, and what that says: as who the client is, its subject proves.
+/// Exchanges input and output between a client and its program on a cell. The subject proves the client.
 pub(super) async fn talk(driver: &Driver, talking: Talking) -> Result<Talked, Refusal> {
     let rep = BusSubject::Rep(talking.talk.cell_id.clone(), RepVerb::Talk);
     driver.relay(&rep.to_string(), &talking).await
 }
 
-/// The log of a container that was removed: whichever cell had it keeps it for a while.
+/// Reads the log of a removed container. All cells are queried, because the one that had it keeps the log for
+/// a while.
 pub(super) async fn log_of_removed(
     driver: &Driver,
     guid: InstanceGuid,

@@ -1,4 +1,5 @@
-//! A BBS that has no journal yet refuses queries and commands with the reason, so that clients don't time out.
+//! Refusals of a BBS that has no journal yet: queries and commands get the reason, so that clients do not
+//! time out.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +13,7 @@ use super::GROUP;
 use super::authority::{may_ask, reply_of};
 use crate::wire::asking::answer;
 
-/// Refuses queries and commands until it is dropped.
+/// Responder that refuses queries and commands until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     queries: Bus,
@@ -23,13 +24,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Refuses nothing yet.
+    /// Creates a responder that refuses nothing yet.
     pub(crate) fn new(queries: Bus, commands: Bus) -> Self {
         let ends = CancellationToken::new();
         Self { queries, commands, why: Arc::default(), _guard: ends.clone().drop_guard(), ends }
     }
 
-    /// Refuses for this reason from now on.
+    /// Refuses requests for this reason from now on.
     pub(crate) fn refuse(&self, why: &str) {
         let before = self.why.lock().unwrap_or_else(PoisonError::into_inner).replace(why.to_owned());
         if before.is_some() {
@@ -47,7 +48,7 @@ impl Waiting {
     }
 }
 
-/// Refuses everything on a pattern. One of all BBSs that wait answers.
+/// Refuses every request on a pattern. Waiting BBSs share a queue group, so that one of them answers.
 async fn refuse_all(bus: Bus, pattern: BusPattern, why: Arc<Mutex<Option<String>>>) {
     let mut asked = match bus.subscribe(&pattern.to_string(), Some(GROUP)).await {
         Ok(asked) => asked,

@@ -1,4 +1,4 @@
-//! What an auctioneer tells whoever watches it.
+//! Metrics and probes of an auctioneer.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use super::lag::Lag;
 use super::{Watching, by, leading, lock};
 use crate::wire::drive::Onlooker;
 
-/// What an auctioneer counts. It outlives its machines.
+/// Metrics of an auctioneer. They outlive its machines.
 #[derive(Debug)]
 pub(crate) struct AuctioneerWatch {
     driven: Driven,
@@ -30,12 +30,12 @@ pub(crate) struct AuctioneerWatch {
     seen: Mutex<Seen>,
 }
 
-/// How the machine is, as of its last turn.
+/// State of the machine, as of its last turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     standing: Option<Standing>,
     caught_up: bool,
-    /// What machines before this one did.
+    /// Totals of the previous machines.
     before: Deeds,
     deeds: Deeds,
     ready: u64,
@@ -44,7 +44,7 @@ struct Seen {
 }
 
 impl AuctioneerWatch {
-    /// Begins to watch an auctioneer, and to tell whoever watches.
+    /// Creates and registers the metrics of an auctioneer.
     pub(crate) fn begin(
         watching: &Watching,
         (bus, journal): (Bus, Journal),
@@ -62,7 +62,7 @@ impl AuctioneerWatch {
         watch
     }
 
-    /// Its machine is driven no more; another one may be.
+    /// Records that the machine is no longer driven. Another one may follow.
     pub(crate) fn rests(&self) {
         self.driven.pulse.end();
         let mut seen = lock(&self.seen);
@@ -138,7 +138,7 @@ impl Source for AuctioneerWatch {
     }
 }
 
-/// Looks on while the machine of an auctioneer is driven.
+/// Observer of the machine of an auctioneer.
 #[derive(Debug)]
 pub(crate) struct AuctioneerOnlooker<'a>(pub(crate) &'a AuctioneerWatch);
 

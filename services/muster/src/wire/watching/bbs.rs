@@ -1,4 +1,4 @@
-//! What a BBS tells whoever watches it.
+//! Metrics and probes of a BBS.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Weak};
@@ -27,16 +27,17 @@ use super::{MIB, Watching, by, leading, lock};
 use crate::wire::bbs::Driver;
 use crate::wire::drive::Onlooker;
 
-/// How old figures may be before the World is counted again.
+/// Minimum age of World figures before they are counted again.
 const FRESH: Duration = Duration::from_secs(1);
-/// Of how much of a processor's time counting may take: one part in this many.
+/// Minimum age of World figures, as a multiple of the time that counting took. Limits the processor time for
+/// counting.
 const COUNTING: u32 = 20;
-/// How long the machine may take to show its World.
+/// Timeout for a World snapshot of the machine.
 const SHOWN: Duration = Duration::from_secs(2);
-/// How often a rep beats.
+/// Interval between heartbeats of a rep.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// What a BBS counts, and where the rest is asked for. It outlives its machines.
+/// Metrics of a BBS, and access to the driver for the figures of the World. They outlive its machines.
 pub(crate) struct BbsWatch {
     driven: Driven,
     lag: Arc<Lag>,
@@ -49,20 +50,21 @@ pub(crate) struct BbsWatch {
     pub(crate) feed_left_out: Counter,
     pub(crate) spans_sent: Counter,
     pub(crate) spans_dropped: Counter,
-    /// How the machine is, as of its last turn.
+    /// State of the machine, as of its last turn.
     gauges: Mutex<Option<Gauges>>,
-    /// Trouble of the machine with appending, and the stream that it read last, as of its last turn.
+    /// Append trouble of the machine, as of its last turn; `log` is the state of the stream that it last
+    /// read.
     trouble: Mutex<Option<AppendTrouble>>,
     log: Mutex<Option<LogRow>>,
-    /// Why it decides nothing any more.
+    /// Reason that the machine stopped deciding.
     stopped: Mutex<Option<String>>,
-    /// Reason for which it has no journal to read.
+    /// Reason that the BBS has no journal yet.
     waits: Mutex<Option<String>>,
     driver: Mutex<Weak<Driver>>,
     counted: tokio::sync::Mutex<Option<Counted>>,
 }
 
-/// The last figures.
+/// Last figures of the World.
 struct Counted {
     until: Instant,
     figures: Figures,
@@ -70,13 +72,13 @@ struct Counted {
     found_by_convergence: u64,
 }
 
-/// The outcomes of appends, by their names.
+/// Names of the outcomes of appends.
 const APPENDS: [&str; 5] = ["stored", "conflict", "unknown", "refused", "not_stored"];
-/// The outcomes of callbacks, by their names.
+/// Names of the outcomes of callbacks.
 const CALLBACKS: [&str; 3] = ["delivered", "repeated", "given_up"];
 
 impl BbsWatch {
-    /// Begins to watch a BBS, and to tell whoever watches.
+    /// Creates and registers the metrics of a BBS.
     pub(crate) fn begin(
         watching: &Watching,
         (bus, journal): (Bus, Journal),
@@ -88,7 +90,7 @@ impl BbsWatch {
         watch
     }
 
-    /// Begins to watch a BBS that has no journal yet.
+    /// Creates and registers the metrics of a BBS that has no journal yet.
     pub(crate) fn before_journal(watching: &Watching, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
         let watch = Arc::new(Self {
             driven: Driven::new(bus, refused),
@@ -114,40 +116,41 @@ impl BbsWatch {
         watch
     }
 
-    /// The BBS has a journal, whose end is compared with its position until the token ends that.
+    /// Records that the BBS has a journal. The end of the journal is compared with the position of the BBS
+    /// until the token is cancelled.
     pub(crate) fn follows(self: &Arc<Self>, watching: &Watching, journal: Journal, ends: CancellationToken) {
         *lock(&self.waits) = None;
         watching.follow(self, (&self.lag, journal), Self::position, ends);
     }
 
-    /// The BBS waits for a journal, for this reason.
+    /// Records that the BBS waits for a journal, and the reason.
     pub(crate) fn waits(&self, why: &str) {
         *lock(&self.waits) = Some(why.to_owned());
     }
 
-    /// A driver drives a new machine.
+    /// Records that a driver runs a new machine.
     pub(in crate::wire) fn drives(&self, driver: &Arc<Driver>) {
         *lock(&self.driver) = Arc::downgrade(driver);
         *lock(&self.gauges) = None;
         *lock(&self.stopped) = None;
     }
 
-    /// Its machine has stopped, or is driven no more.
+    /// Records that the machine has stopped, or is no longer driven.
     pub(crate) fn rests(&self) {
         self.driven.pulse.end();
     }
 
-    /// It decides nothing any more.
+    /// Records that the machine stopped deciding, and the reason.
     pub(crate) fn stops(&self, why: &str) {
         *lock(&self.stopped) = Some(why.to_owned());
     }
 
-    /// Trouble of the machine with appending, if it has any.
+    /// Returns the append trouble of the machine, if it has any.
     pub(crate) fn append_trouble(&self) -> Option<AppendTrouble> {
         lock(&self.trouble).clone()
     }
 
-    /// The journal answered an append after so long.
+    /// Records the duration and the outcome of an append.
     pub(crate) fn appended(&self, took: Duration, error: Option<&AppendError>) {
         let outcome = match error {
             None => 0,
@@ -160,12 +163,12 @@ impl BbsWatch {
         self.appends[outcome].add();
     }
 
-    /// A heartbeat came.
+    /// Counts a received heartbeat.
     pub(crate) fn heard(&self) {
         self.heartbeats.add();
     }
 
-    /// A completion callback had an end.
+    /// Counts the outcome of a completion callback.
     pub(crate) fn called(&self, called: &Called) {
         let outcome = match called.verdict() {
             CallbackVerdict::Delivered => 0,
@@ -175,7 +178,7 @@ impl BbsWatch {
         self.callbacks[outcome].add();
     }
 
-    /// Returns `true` while commands wait for its machine, or entries for the journal.
+    /// Returns `true` while commands wait for the machine, or entries for the journal.
     pub(in crate::wire) fn decides(&self) -> bool {
         lock(&self.gauges).is_some_and(|gauges| gauges.commands_waiting + gauges.entries_in_flight > 0)
     }
@@ -184,7 +187,7 @@ impl BbsWatch {
         lock(&self.gauges).map_or(Position(0), |gauges| gauges.standing.position)
     }
 
-    /// What is counted here.
+    /// Returns the samples that are counted here.
     fn own(&self) -> Vec<Sample> {
         let mut told = self.commands.tell();
         told.extend(self.driven.tell());
@@ -230,7 +233,7 @@ impl BbsWatch {
         told
     }
 
-    /// What the World holds, in numbers. Nothing while nobody shows it.
+    /// Returns the samples of the World. Empty if no snapshot is available.
     async fn of_world(&self) -> Vec<Sample> {
         let mut counted = self.counted.lock().await;
         if counted.as_ref().is_none_or(|counted| counted.until <= Instant::now()) {
@@ -239,7 +242,7 @@ impl BbsWatch {
         counted.as_ref().map(tell_world).unwrap_or_default()
     }
 
-    /// Counts, off the deciding thread.
+    /// Counts the World, off the deciding thread.
     async fn count(&self) -> Option<Counted> {
         let driver = lock(&self.driver).upgrade()?;
         let (picture, observed): (Picture, Box<Observed>) =
@@ -312,12 +315,12 @@ impl Source for BbsWatch {
     }
 }
 
-/// Looks on while the machine of a BBS is driven.
+/// Observer of the machine of a BBS.
 #[derive(Debug)]
 pub(crate) struct BbsOnlooker<'a> {
     watch: &'a BbsWatch,
     looks: u64,
-    /// Since when everything is looked through.
+    /// Start of the convergence pass in progress.
     looking: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
-//! How long commands took, by verb and by outcome. Verbs, outcomes and codes are few and known, so that each has its place:
-//! counting allocates nothing and waits for nobody.
+//! Durations of commands by verb and outcome, and refusals by code. All of these are known in advance and
+//! have a fixed index, so counting allocates nothing and never waits.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use schemas::refusal::Class;
 use schemas::{Code, Refusal};
 use tokio::time::Instant;
 
-/// What is asked of a BBS that changes something.
+/// Verb of a message that changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Client(ClientVerb),
@@ -23,7 +23,7 @@ pub(crate) enum Verb {
     Leave,
 }
 
-/// What came of it.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -31,7 +31,7 @@ enum Outcome {
     NotNow,
 }
 
-/// What somebody asked, and when.
+/// Verb of a received command, and its arrival time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     verb: Verb,
@@ -39,7 +39,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Somebody asks on this subject; none: that changes nothing.
+    /// Returns the command on this subject. `None` if the subject carries no command.
     pub(crate) fn on(subject: &BusSubject) -> Option<Self> {
         let verb = match subject {
             BusSubject::Client(_, _, verb) => Verb::Client(*verb),
@@ -67,7 +67,7 @@ impl Asked {
 const CLIENT: usize = ClientVerb::ALL.len();
 const OPERATOR: usize = OperatorVerb::ALL.len();
 const AUCTIONEER: usize = AuctioneerVerb::ALL.len();
-/// What only reps ask, and the sealing of secrets.
+/// Commands that only reps send, and the sealing of secrets.
 const OTHERS: [(Verb, &str); 4] = [
     (Verb::Seal, "secret.seal"),
     (Verb::Report, "cell.report"),
@@ -77,7 +77,7 @@ const OTHERS: [(Verb, &str); 4] = [
 const VERBS: usize = CLIENT + OPERATOR + AUCTIONEER + OTHERS.len();
 
 impl Verb {
-    /// Every verb, each at its place.
+    /// Returns all verbs in the order of their indices.
     fn all() -> impl Iterator<Item = Self> {
         let own = ClientVerb::ALL.map(Self::Client).into_iter();
         own.chain(OperatorVerb::ALL.map(Self::Operator))
@@ -85,7 +85,7 @@ impl Verb {
             .chain(OTHERS.map(|(verb, _)| verb))
     }
 
-    /// Its place.
+    /// Returns the index of the verb.
     const fn place(self) -> usize {
         match self {
             Self::Client(verb) => verb as usize,
@@ -133,12 +133,12 @@ impl Outcome {
     }
 }
 
-/// How long commands took.
+/// Durations and refusals of commands.
 #[derive(Debug)]
 pub(crate) struct Commands {
-    /// By verb and outcome.
+    /// Durations by verb and outcome.
     took: Vec<[Histogram; 3]>,
-    /// By code.
+    /// Number of refusals by code.
     refused: [Counter; Code::ALL.len()],
 }
 
@@ -150,7 +150,7 @@ impl Default for Commands {
 }
 
 impl Commands {
-    /// Somebody is answered.
+    /// Records the reply to a command.
     pub(crate) fn answered<T>(&self, asked: Option<Asked>, answer: &Result<T, Refusal>) {
         let code = answer.as_ref().err().map(|refusal| refusal.code);
         if let Some(code) = code {
@@ -161,7 +161,7 @@ impl Commands {
         }
     }
 
-    /// Somebody is refused before anything is known of what was asked.
+    /// Counts a refusal of a request that was not decoded.
     pub(crate) fn refused(&self, code: Code) {
         self.refused[code as usize].add();
     }
@@ -170,7 +170,7 @@ impl Commands {
         self.took[verb.place()][Outcome::of(code) as usize].took(took);
     }
 
-    /// What happened so far, and nothing of what never did.
+    /// Returns samples for everything that has occurred.
     pub(crate) fn tell(&self) -> Vec<Sample> {
         let mut told = vec![];
         for (verb, row) in Verb::all().zip(&self.took) {

@@ -1,4 +1,4 @@
-//! What every service tells that is on the bus and drives a machine.
+//! Metrics that all services with a machine share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use metrics::catalogue as of;
 use metrics::family::Sample;
 use metrics::pulse::Pulse;
 
-/// A service that is on the bus and drives a machine.
+/// Common metrics of a service that is on the bus and drives a machine.
 #[derive(Debug)]
 pub(super) struct Driven {
     bus: Bus,
-    /// How often the NATS server refused something for want of permission.
+    /// Number of operations that the NATS server refused for lack of permission.
     refused: Arc<AtomicU64>,
     pub(super) pulse: Pulse,
 }
@@ -22,7 +22,7 @@ impl Driven {
         Self { bus, refused, pulse: Pulse::default() }
     }
 
-    /// How it is on the bus.
+    /// Returns the samples about the bus.
     pub(super) fn tell(&self) -> [Sample; 2] {
         [
             of::CONNECTED.says(self.bus.is_connected()),
@@ -30,12 +30,12 @@ impl Driven {
         ]
     }
 
-    /// Why its loop doesn't turn, if so.
+    /// Describes a loop that hangs. `None` if it does not hang.
     pub(super) fn hangs(&self) -> Option<String> {
         self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
     }
 
-    /// What of that keeps it from doing its work.
+    /// Returns the problems that keep the service from doing its work.
     pub(super) fn lacks(&self) -> Vec<String> {
         let apart = (!self.bus.is_connected()).then(|| "no connection to a NATS server".to_owned());
         self.hangs().into_iter().chain(apart).collect()

@@ -1,4 +1,4 @@
-//! How far who follows the journal is behind it.
+//! Lag of a service behind the journal.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::lock;
 use crate::error::chain;
 
-/// Who is so many entries behind doesn't do its work.
+/// Lag in entries from which a service is not ready.
 const BEHIND: u64 = 1_000;
-/// How often the journal is asked where it ends, and how long it may take to answer.
+/// Interval between queries of the end of the journal, and the timeout of a query.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What is known of the journal's end.
+/// Observed end of the journal.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
     seen: Mutex<Seen>,
@@ -25,27 +25,27 @@ pub(super) struct Lag {
 #[derive(Debug, Default)]
 struct Seen {
     end: Position,
-    /// What is to be reached, and since when.
+    /// Position to reach, and the time at which it was first observed.
     target: Option<(Position, Instant)>,
-    /// Why the journal was not asked, or did not answer.
+    /// Error of the last query of the end.
     failed: Option<String>,
-    /// Why its entries cannot be read.
+    /// Reason that the entries cannot be read.
     unreadable: Option<String>,
 }
 
-/// How far somebody is behind.
+/// Lag of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Behind {
     pub(super) entries: u64,
     pub(super) since: Duration,
-    /// Why nobody knows.
+    /// Reason that the lag is unknown.
     pub(super) failed: Option<String>,
-    /// Why the entries of the journal cannot be read.
+    /// Reason that the entries of the journal cannot be read.
     unreadable: Option<String>,
 }
 
 impl Lag {
-    /// Asks the journal where it ends, again and again.
+    /// Queries the end of the journal periodically until the token is cancelled.
     pub(super) fn watch(
         self: &Arc<Self>,
         journal: Journal,
@@ -73,7 +73,7 @@ impl Lag {
         match end {
             Ok(end) => {
                 seen.failed = None;
-                // A replica may answer that knows less.
+                // A lagging replica may report an earlier end.
                 seen.end = seen.end.max(end);
             }
             Err(why) => seen.failed = Some(why),
@@ -83,7 +83,7 @@ impl Lag {
         }
     }
 
-    /// How far who stands there is behind.
+    /// Returns the lag of a service at a position.
     pub(super) fn behind(&self, position: Position) -> Behind {
         let seen = lock(&self.seen);
         let since = seen.target.filter(|(target, _)| position < *target).map(|(_, since)| since.elapsed());
@@ -97,7 +97,7 @@ impl Lag {
 }
 
 impl Behind {
-    /// What of that keeps who is behind from doing its work.
+    /// Returns the problem that keeps the service from doing its work, if there is one.
     pub(super) fn wrong(&self) -> Option<String> {
         if let Some(why) = &self.failed {
             return Some(format!("the journal doesn't say where it ends: {why}"));

@@ -1,15 +1,15 @@
-//! What services tell whoever watches them: metrics and probes (docs/operations.md, "Watching").
+//! Metrics and probes of services (docs/operations.md, "Watching").
 //!
-//! Drivers count here what they see on their way: with atomic additions, whoever watches or not. What a machine holds is
-//! asked of it, or of a picture of its World, when somebody looks.
+//! Drivers count events with atomic additions, whether metrics are read or not. The state of a machine is
+//! queried on demand, from the machine or from a World snapshot.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | this one | who watches, if anybody does |
-//! | [`bbs`], [`auctioneer`], [`rep`], [`projector`] | what each service tells |
-//! | [`commands`] | how long commands took, by verb and by outcome |
-//! | [`driven`] | what those of them tell that drive a machine |
-//! | [`lag`] | how far who follows the journal is behind it |
+//! | `mod.rs` | registration of services for metrics and supervision |
+//! | [`bbs`], [`auctioneer`], [`rep`], [`projector`] | metrics and probes of each service |
+//! | [`commands`] | durations of commands by verb and outcome |
+//! | [`driven`] | metrics of all services with a machine |
+//! | [`lag`] | lag of a service behind the journal |
 
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;
@@ -31,29 +31,29 @@ use tokio_util::sync::CancellationToken;
 use self::lag::Lag;
 use crate::supervised::Supervised;
 
-/// Bytes of a MiB.
+/// Number of bytes in a MiB.
 const MIB: u64 = 1 << 20;
 
-/// Who watches the services of this program, if anybody does.
+/// Registry for the services of this program. Does nothing without a metrics page and a supervisor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watching {
     page: Option<Page>,
-    /// Who supervises the only one.
+    /// Supervisor of the only service.
     supervised: Option<Supervised>,
 }
 
 impl Watching {
-    /// Somebody reads this page.
+    /// Creates a registry for a metrics page.
     pub(crate) const fn by(page: Page) -> Self {
         Self { page: Some(page), supervised: None }
     }
 
-    /// The same, where somebody supervises the program.
+    /// Adds the supervisor of the program, if there is one.
     pub(crate) fn supervised(self, supervised: Option<Supervised>) -> Self {
         Self { supervised, ..self }
     }
 
-    /// Has a service tell how it is.
+    /// Registers a service.
     pub(super) fn add(&self, source: Arc<dyn Source>) {
         if let Some(supervised) = &self.supervised {
             supervised.of(Arc::clone(&source));
@@ -63,7 +63,7 @@ impl Watching {
         }
     }
 
-    /// The same of one that follows the journal, from where it stands; the token ends that.
+    /// Registers a service that follows the journal. Its lag is observed until the token is cancelled.
     fn add_follower<S: Source + 'static>(
         &self,
         source: &Arc<S>,
@@ -75,7 +75,8 @@ impl Watching {
         self.add(Arc::clone(source) as Arc<dyn Source>);
     }
 
-    /// Compares the position of a service with the end of the journal, for whoever watches; the token ends that.
+    /// Observes the lag of a service until the token is cancelled. Does nothing without a metrics page and a
+    /// supervisor.
     fn follow<S: Source + 'static>(
         &self,
         source: &Arc<S>,
@@ -90,7 +91,7 @@ impl Watching {
     }
 }
 
-/// A sample for each value of the one label of a metric.
+/// Returns a sample for each value of the only label of a metric.
 fn by(
     family: &'static Family,
     values: impl IntoIterator<Item = (&'static str, u64)>,
@@ -99,7 +100,7 @@ fn by(
     values.into_iter().map(move |(name, value)| family.is(vec![(label, name.to_owned())], value))
 }
 
-/// Whether a service leads, and up to where it knows the log.
+/// Describes whether a service leads, and its position.
 fn leading(standing: Standing) -> String {
     let Standing { position, leads, .. } = standing;
     format!("{} at position {position}", if leads { "leads" } else { "stands by" })

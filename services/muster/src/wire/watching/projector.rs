@@ -1,4 +1,4 @@
-//! What a projector tells whoever watches it.
+//! Metrics and probes of a projector.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,20 @@ use tokio_util::sync::CancellationToken;
 use super::lag::Lag;
 use super::{Watching, lock};
 
-/// What a projector has done.
+/// Metrics of a projector.
 #[derive(Debug)]
 pub(crate) struct ProjectorWatch {
     refused: Arc<AtomicU64>,
     lag: Arc<Lag>,
     pulse: Pulse,
-    /// Where its tables stand, once it has some.
+    /// Position of the tables. `None` if there are none yet.
     position: Mutex<Option<Position>>,
-    /// What it can't read.
+    /// Error of the entry that stopped the projector. `None` while it continues.
     stopped: Mutex<Option<String>>,
 }
 
 impl ProjectorWatch {
-    /// Begins to watch a projector, and to tell whoever watches.
+    /// Creates and registers the metrics of a projector.
     pub(crate) fn begin(
         watching: &Watching,
         journal: Journal,
@@ -50,18 +50,18 @@ impl ProjectorWatch {
         watch
     }
 
-    /// Its tables stand there, as they do again and again while it follows the journal.
+    /// Records the position of the tables. Called repeatedly while the projector follows the journal.
     pub(crate) fn stands_at(&self, position: Position) {
         *lock(&self.position) = Some(position);
         self.pulse.turn();
     }
 
-    /// It follows nothing at present: it waits for the database, or for an operator.
+    /// Records that the projector waits for the database or for an operator.
     pub(crate) fn rests(&self) {
         self.pulse.end();
     }
 
-    /// It has begun, or can't go on for this reason.
+    /// Sets or clears the reason that the projector cannot continue.
     pub(crate) fn stops(&self, why: Option<String>) {
         *lock(&self.stopped) = why;
     }

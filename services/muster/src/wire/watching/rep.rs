@@ -1,4 +1,4 @@
-//! What a rep tells whoever watches it.
+//! Metrics and probes of a rep.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,10 +23,10 @@ use super::{MIB, Watching, by, lock};
 use crate::wire::containers::Containers;
 use crate::wire::drive::Onlooker;
 
-/// How often the containers are counted, at the most.
+/// Minimum interval between two counts of the containers.
 const COUNTED: Duration = Duration::from_secs(1);
 
-/// What a rep counts. It outlives its machines.
+/// Metrics of a rep. They outlive its machines.
 #[derive(Debug)]
 pub(crate) struct RepWatch {
     cell: CellId,
@@ -34,18 +34,18 @@ pub(crate) struct RepWatch {
     attached: AtomicBool,
     heartbeats: Counter,
     start: Histogram,
-    /// Containers that were told to run and don't yet, and since when.
+    /// Containers that were ordered to run and do not run yet, with the time of the order.
     starting: Mutex<BTreeMap<InstanceGuid, Instant>>,
     beat: Mutex<Option<Heartbeat>>,
     containers: Mutex<ContainerCounts>,
-    /// What runs them, once that is there.
+    /// Container backend, once it is available.
     kept_by: OnceLock<Containers>,
-    /// The terms and the position of the log that its machine knows.
+    /// Terms and position of the log that the machine knows.
     known: Mutex<(Terms, Position)>,
 }
 
 impl RepWatch {
-    /// Begins to watch a rep, and to tell whoever watches.
+    /// Creates and registers the metrics of a rep.
     pub(crate) fn begin(watching: &Watching, cell: CellId, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
         let watch = Arc::new(Self {
             cell,
@@ -63,12 +63,12 @@ impl RepWatch {
         watch
     }
 
-    /// Sets what runs the containers of the cell.
+    /// Sets the container backend of the cell.
     pub(crate) fn watch_containers(&self, containers: &Containers) {
         self.kept_by.get_or_init(|| containers.clone());
     }
 
-    /// It speaks for its cell from now on, or no longer.
+    /// Records whether the rep is attached to its cell.
     pub(crate) fn attached(&self, so: bool) {
         self.attached.store(so, Ordering::Relaxed);
         if !so {
@@ -77,22 +77,22 @@ impl RepWatch {
         }
     }
 
-    /// The terms and the position of the log that its machine knows.
+    /// Returns the terms and the position of the log that the machine knows.
     pub(crate) fn known(&self) -> (Terms, Position) {
         *lock(&self.known)
     }
 
-    /// A container is told to run.
+    /// Records that a container was ordered to run.
     pub(crate) fn runs(&self, guid: InstanceGuid) {
         lock(&self.starting).insert(guid, Instant::now());
     }
 
-    /// A container is deleted.
+    /// Records the deletion of a container.
     pub(crate) fn deletes(&self, guid: InstanceGuid) {
         lock(&self.starting).remove(&guid);
     }
 
-    /// It beats.
+    /// Records a sent heartbeat.
     pub(crate) fn beats(&self, beat: &Heartbeat) {
         self.heartbeats.add();
         *lock(&self.beat) = Some(beat.clone());
@@ -177,7 +177,7 @@ impl Source for RepWatch {
     }
 }
 
-/// Looks on while the machine of a rep is driven.
+/// Observer of the machine of a rep.
 #[derive(Debug)]
 pub(crate) struct RepOnlooker<'a> {
     watch: &'a RepWatch,

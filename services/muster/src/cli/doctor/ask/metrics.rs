@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_host_with_a_port_or_a_url() {
+    fn endpoint_is_a_host_with_port_or_a_url() {
         let read = |text: &str| Endpoint::parse(text).map(|Endpoint(url)| url.to_string());
         assert_eq!(read("127.0.0.1:9464").unwrap(), "http://127.0.0.1:9464/metrics");
         assert_eq!(read("[::1]:1").unwrap(), "http://[::1]:1/metrics");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_what_was_refused_by_service() {
+    fn metrics_page_gives_violations_per_service() {
         let page = "# TYPE muster_permission_violations counter\n\
                     muster_permission_violations_total{service=\"rep\",cell=\"c1\"} 3\n\
                     muster_permission_violations_total{service=\"bbs\"} 0\n# EOF\n";

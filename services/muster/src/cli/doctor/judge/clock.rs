@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_compared_in_the_middle_of_question_and_answer() {
+    fn server_clock_is_compared_with_the_middle_of_the_round_trip() {
         let of = |server: &str| {
             let check = of_server(&stream(server, 0, 0));
             (check.outcome, check.found)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_off_and_a_log_that_is_ahead_are_named() {
+    fn clock_offsets_and_log_ahead_of_clocks_are_reported() {
         let off = |ahead_ms| ClockOff { of: "cell c1".into(), ahead_ms };
         let row = |ahead_ms, off, log_ahead_ms| ClocksRow { compared: 4, ahead_ms, off, log_ahead_ms };
         let table = [
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_time_of_both() {
+    fn last_entry_compares_the_clocks_of_bbs_and_server() {
         let of = |stored, decided| of_last_entry(&stream("", stored, decided));
         assert_eq!(of(5_003, 5_000).outcome, Outcome::Ok);
         let slow = of(8_000, 5_000);

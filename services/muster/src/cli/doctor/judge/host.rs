@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_walls_need_is_said_once() {
+    fn requirement_shared_by_layers_is_listed_once() {
         assert_eq!(check(&host(Isolation::FULL, true)).outcome, Outcome::Ok);
         let lacking = [Wall::Users, Wall::Memory, Wall::Cpu]
             .iter()

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_weighs_more_than_what_is_too_much() {
+    fn missing_permission_fails_and_excess_permission_warns() {
         assert_eq!(rights(&Ok(of(&[], None))).outcome, Outcome::Ok);
         let open = rights(&Ok(of(&[], Some("muster.inbox.bbs.probe"))));
         assert_eq!(open.outcome, Outcome::Warning);
@@ -191,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_trusted_is_no_server_that_is_away() {
+    fn untrusted_certificate_gives_tls_advice() {
         let why = "server unreachable at a: IO error: invalid peer certificate: UnknownIssuer".to_owned();
         assert_eq!(no_connection(&NoConnection::Unreachable(why)).advice, [TLS]);
     }
 
     #[test]
-    fn who_is_not_let_in_is_told_what_is_missing() {
+    fn refused_connection_gives_matching_advice() {
         let check = |why: &str| no_connection(&NoConnection::Refused(why.into())).advice.concat();
         assert!(check("the server at a refuses us: TLS error: bad certificate").contains("--tls-ca"));
         assert!(check("the server at a refuses us: authorization violation").contains("muster auth list"));

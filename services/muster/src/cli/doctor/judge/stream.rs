@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_judged_by_what_services_refuse() {
+    fn stream_check_fails_on_settings_that_services_reject() {
         assert_eq!(made(&stream()).outcome, Outcome::Ok);
         let other = made(&with(|seen| seen.differences = vec!["it is compressed (s2)".into()]));
         assert_eq!(other.outcome, Outcome::Warning);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn one_replica_of_a_cluster_is_too_few_and_who_is_behind_is_named() {
+    fn replica_check_warns_of_single_replica_and_names_lagging_peers() {
         assert_eq!(replicas(&stream(), None).outcome, Outcome::Ok);
         assert_eq!(replicas(&stream(), Some("three")).outcome, Outcome::Warning);
         let peer = |current, offline| Peer { name: "b".into(), current, offline, lag: 4 };
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_full_is_said_before_it_is() {
+    fn storage_check_warns_before_the_limit_is_reached() {
         let of = |used: u64, most: u64| {
             let server = Storage { url: "u".into(), used, most, free: None };
             storage(&stream(), &Ok(vec![server])).outcome
