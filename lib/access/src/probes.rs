@@ -24,7 +24,7 @@ pub struct Probes {
     /// Operations that the server must allow.
     pub may: BTreeSet<Probe>,
     /// Operations that the server must refuse.
-    pub may_not: BTreeSet<Probe>,
+    pub denied: BTreeSet<Probe>,
 }
 
 /// Returns the roles of a sample cluster: every role that has limited rights. Roles with a name appear more
@@ -33,7 +33,7 @@ pub struct Probes {
 /// # Panics
 /// Never, because all names are valid.
 #[must_use]
-pub fn everybody() -> Vec<Role> {
+pub fn sample_roles() -> Vec<Role> {
     let cell = |name| Role::Rep(CellId::new(name).expect("a name"));
     let named = |name| ClientName::new(name).expect("a name");
     let client = |domain, name| Role::Client(Domain::new(domain).expect("a name"), named(name));
@@ -57,24 +57,23 @@ pub fn everybody() -> Vec<Role> {
     ]
 }
 
-/// JetStream API requests that change or destroy the stream. Only [`Role::Admin`] may send them. `S` stands
-/// for the stream name.
-const DESTROYS: [&str; 7] = [
-    "STREAM.UPDATE.S",
-    "STREAM.DELETE.S",
-    "STREAM.PURGE.S",
-    "STREAM.MSG.DELETE.S",
-    "STREAM.RESTORE.S",
-    "STREAM.SNAPSHOT.S",
-    "CONSUMER.DELETE.S.x",
+/// JetStream API requests that change or destroy the stream. Only [`Role::Admin`] may send them.
+const DESTRUCTIVE_REQUESTS: [&str; 7] = [
+    "STREAM.UPDATE.{stream}",
+    "STREAM.DELETE.{stream}",
+    "STREAM.PURGE.{stream}",
+    "STREAM.MSG.DELETE.{stream}",
+    "STREAM.RESTORE.{stream}",
+    "STREAM.SNAPSHOT.{stream}",
+    "CONSUMER.DELETE.{stream}.x",
 ];
 
 /// Subjects that no role may publish on, because they belong to the server or to another stream.
-const NOBODYS_TO_PUBLISH: [&str; 4] =
-    ["$SYS.REQ.SERVER.PING", "$JS.EVENT.ADVISORY.x", "$JS.ACK.S.x.1.1.1.1.1", "elsewhere"];
+const FORBIDDEN_PUBLISHES: [&str; 4] =
+    ["$SYS.REQ.SERVER.PING", "$JS.EVENT.ADVISORY.x", "$JS.ACK.{stream}.x.1.1.1.1.1", "elsewhere"];
 
 /// Patterns that no role may subscribe to, because they span several roles or belong to the server.
-const NOBODYS_TO_HEAR: [&str; 9] = [
+const FORBIDDEN_SUBSCRIPTIONS: [&str; 9] = [
     ">",
     "muster.>",
     "muster.event.>",
@@ -90,24 +89,24 @@ const NOBODYS_TO_HEAR: [&str; 9] = [
 /// limits.
 #[must_use]
 pub fn probes(role: &Role) -> Probes {
-    let Some(own) = role.rights() else { return Probes { may: BTreeSet::new(), may_not: BTreeSet::new() } };
+    let Some(own) = role.rights() else { return Probes { may: BTreeSet::new(), denied: BTreeSet::new() } };
     let publish = |subject: &String| Probe::Publish(example(subject));
     let may = own.publishes.iter().map(publish).chain(own.subscribes.iter().cloned().map(Probe::Subscribe));
-    let others = everybody().into_iter().filter(|other| other != role).filter_map(|other| other.rights());
+    let others = sample_roles().into_iter().filter(|other| other != role).filter_map(|other| other.rights());
     let others: Vec<Rights> = others.collect();
-    let stream = |subject: &str| subject.replace(".S", &format!(".{STREAM}"));
-    let destroys = DESTROYS.map(|question| format!("$JS.API.{}", stream(question)));
+    let stream = |subject: &str| subject.replace("{stream}", STREAM);
+    let destroys = DESTRUCTIVE_REQUESTS.map(|question| format!("$JS.API.{}", stream(question)));
     let published = others.iter().flat_map(|other| other.publishes.iter().map(|pattern| example(pattern)));
-    let published = published.chain(destroys).chain(NOBODYS_TO_PUBLISH.map(stream));
+    let published = published.chain(destroys).chain(FORBIDDEN_PUBLISHES.map(stream));
     let heard = others.iter().flat_map(|other| other.subscribes.iter().cloned());
     // Probe each foreign pattern and an example subject of it. The server could refuse the pattern only
     // because it is wider than a right of this role.
     let heard = heard.flat_map(|pattern| [example(&pattern), pattern]);
-    let heard = heard.chain(NOBODYS_TO_HEAR.map(str::to_owned));
+    let heard = heard.chain(FORBIDDEN_SUBSCRIPTIONS.map(str::to_owned));
     let covered = |rights: &[String], subject: &str| rights.iter().any(|right| covers(right, subject));
     let may_not = published
         .filter(|subject| !covered(&own.publishes, subject))
         .map(Probe::Publish)
         .chain(heard.filter(|pattern| !covered(&own.subscribes, pattern)).map(Probe::Subscribe));
-    Probes { may: may.collect(), may_not: may_not.collect() }
+    Probes { may: may.collect(), denied: may_not.collect() }
 }
