@@ -1,15 +1,14 @@
-# The image of every service of Muster. It takes no BuildKit; with or without it, dependencies are compiled once and then
-# come from a layer.
+# Image of every service of Muster. Works with and without BuildKit. Dependencies are compiled once, in a cached layer.
 #
 #   docker build -t muster .
 #   docker build -t muster --build-arg BUILD_IMAGE=.. --build-arg RUNTIME_IMAGE=.. .
 #
-# Both images have to be of the same distribution, for the program is linked to its C library. deploy/compose/image makes
-# the same image around a program that is there already.
+# Both images must be of the same distribution, because the program is linked to its C library. deploy/compose/image
+# builds the same image from a compiled program.
 ARG BUILD_IMAGE=rust:1.95.0-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 
-# Manifests, and of each source file only that it is there: what the dependencies follow from.
+# Manifests and empty source files, which are enough to compile the dependencies.
 FROM ${BUILD_IMAGE} AS manifests
 WORKDIR /whole
 COPY . .
@@ -22,7 +21,7 @@ WORKDIR /src
 COPY --from=manifests /src .
 RUN cargo build --release --locked -p muster
 COPY . .
-# What is compiled is newer than files that were checked out earlier.
+# The compiled files of the layer above may be newer than the sources.
 RUN find . -name '*.rs' -exec touch {} + && cargo build --release --locked -p muster
 
 FROM ${RUNTIME_IMAGE}

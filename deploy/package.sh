@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes target/debian/muster_VERSION_ARCHITECTURE.deb: the program, its units, completions, documentation.
+# Builds target/debian/muster_VERSION_ARCHITECTURE.deb with the program, units, completions and documentation.
 set -eu
 cd "$(dirname "$0")/.."
 if ! command -v cargo-deb >/dev/null; then

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A client of Muster in Python: what docs/clients.md tells, as a program.
+"""A client of Muster in Python. docs/reference/nats-api.md specifies its messages.
 
     pip install nats-py
     MUSTER_NATS_URL=nats://127.0.0.1:4222 python3 examples/client.py
 
-It needs a cluster with a cell that has 64 MiB free, and leaves nothing behind.
+It needs a cluster with a cell that has 64 MiB of free memory, and leaves nothing behind.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import nats.errors
 
 
 class Refused(Exception):
-    """An answer "no": a stable code for programs, a message for people, and every bad field."""
+    """A refusal: a stable code for programs, a message for people, and all invalid fields."""
 
     def __init__(self, refusal):
         super().__init__(f"{refusal['code']}: {refusal['message']}")
@@ -25,12 +25,12 @@ class Refused(Exception):
         self.fields = refusal["fields"]
 
 
-# Nothing was judged: the same may be asked again.
+# Codes without a known decision: the same request may be repeated.
 NOT_NOW = {"Unavailable", "Overloaded"}
 
 
 class Client:
-    """One domain's client, by its name: both are in the subject of every request, where permissions can prove them."""
+    """Client of one domain. Domain and name are in the subject of each request, where the server checks permissions."""
 
     def __init__(self, connection, domain, name):
         self.connection = connection
@@ -39,13 +39,13 @@ class Client:
 
     @classmethod
     async def connect(cls, url, domain, name):
-        # Answers come to an inbox of ours: a server with permissions delivers to no other.
+        # Inbox of this client. A server with permissions delivers answers to no other.
         inbox = f"muster.inbox.client.{domain}.{name}"
         connection = await nats.connect(url, inbox_prefix=inbox, max_reconnect_attempts=-1)
         return cls(connection, domain, name)
 
     async def ask(self, subject, message, patience=30.0, timeout=5.0):
-        """Asks until there is an answer, for `patience` seconds. Only for what may be asked twice."""
+        """Sends a request until it is answered, for `patience` seconds. The request must be safe to repeat."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + patience
         while True:
@@ -57,24 +57,24 @@ class Client:
                 refused = Refused(answer["refused"])
                 if refused.code not in NOT_NOW or loop.time() > ends:
                     raise refused
-            # Nobody leads just now, or an answer was lost: neither says that nothing happened.
+            # No BBS leads, or the answer was lost. The request may have been carried out.
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 if loop.time() > ends:
                     raise
             await asyncio.sleep(0.2)
 
     async def command(self, verb, body, **envelope):
-        """A command, as `lrp.desire`. Its request id makes asking again the same as asking once."""
+        """Sends a command such as `lrp.desire`. With its request id it is carried out once, even if repeated."""
         envelope.setdefault("request_id", str(uuid.uuid4()))
         subject = f"muster.client.{self.domain}.{self.name}.{verb}"
         return await self.ask(subject, {"envelope": envelope, "body": body})
 
     async def query(self, verb, **asked):
-        """A query, as `instance.list`."""
+        """Sends a query such as `instance.list`."""
         return await self.ask(f"muster.query.client.{self.domain}.{self.name}.{verb}", asked)
 
     async def rows(self, verb, **asked):
-        """All rows of a list, page by page, all of the same position."""
+        """Yields all rows of a list, page by page. All pages have the same position."""
         while True:
             page = await self.query(verb, **asked)
             for row in page["rows"]:
@@ -84,14 +84,14 @@ class Client:
             asked["cursor"] = page["next"]
 
     async def events(self, after, about):
-        """What happens to one thing behind a position, for ever: each read waits until there is something."""
+        """Yields the events of one object after a position, without end. Each read waits for new events."""
         while True:
             asked = {"after": after, "about": about, "wait_ms": 10_000}
-            # The answer takes as long as it is told to wait.
+            # The timeout of the request is longer than `wait_ms`.
             subject = f"muster.query.client.{self.domain}.{self.name}.events.read"
             page = await self.ask(subject, asked, timeout=15.0)
             for recorded in page["entries"]:
-                # What no entry is (`unknown`) is told only where nothing is filtered.
+                # With a filter, all entries are `known`. Without one, invalid messages are `unknown`.
                 for decision in recorded["entry"]["known"]["decisions"]:
                     for event in decision["events"]:
                         # {"actual": {"started.v1": {..}}} is actual.started.v1
@@ -102,7 +102,7 @@ class Client:
 
 
 def web(instances):
-    """Some program that runs until it is stopped."""
+    """Returns a process that runs until it is stopped."""
     return {
         "process_guid": "py-web",
         "domain": "py",
@@ -113,7 +113,7 @@ def web(instances):
 
 
 async def publish(client):
-    """What a service does at its start: desire, or change what is desired already; then say that this was all."""
+    """Desires the process, or updates it if it exists. Then refreshes the domain."""
     try:
         done = await client.command("lrp.desire", web(2), reason="the example")
     except Refused as refused:
@@ -121,12 +121,12 @@ async def publish(client):
             raise
         done = await client.command("lrp.update", {"process_guid": "py-web", "instances": 2})
     await client.command("domain.upsert", {"domain": "py", "ttl_ms": 60_000})
-    print(f"py-web is desired since position {done['position']}")
+    print(f"desired py-web at position {done['position']}")
     return done
 
 
 async def until_running(client, count, position):
-    """Waits until so many instances run: lists, and listens to what happens behind the list."""
+    """Waits until `count` instances run: lists them, then follows events after the position of the list."""
     while True:
         page = await client.query("instance.list", process_guid="py-web", at_least=position)
         running = [row for row in page["rows"] if row["state"] == "RUNNING" and not row["stopping"]]
@@ -139,11 +139,11 @@ async def until_running(client, count, position):
 
 
 async def scale(client):
-    """The same request again is the same; another one under its id is refused, and so is one that is late."""
+    """Scales with a repeated request. Another request with its id, a conflict and a late one are refused."""
     three = {"process_guid": "py-web", "instances": 3}
     first = await client.command("lrp.update", three, request_id="py-scale")
     again = await client.command("lrp.update", three, request_id="py-scale")
-    assert again["version"] == first["version"], "a repeated request is answered as it was"
+    assert again["version"] == first["version"], "a repeated request gets the first answer"
     await refusal("RequestIdReused", client.command("lrp.update", {**three, "instances": 9}, request_id="py-scale"))
     await refusal("ResourceConflict", client.command("lrp.update", three, expect_version=1))
     await refusal("DeadlinePassed", client.command("lrp.update", {**three, "instances": 4}, patience_ms=0))
@@ -151,18 +151,18 @@ async def scale(client):
 
 
 async def refusal(code, asked):
-    """What must be refused with this code."""
+    """Awaits a request that must be refused with this code."""
     try:
         await asked
     except Refused as refused:
         assert refused.code == code, refused
         print(f"refused: {refused}")
         return refused
-    raise AssertionError(f"was not refused with {code}")
+    raise AssertionError(f"the request was not refused with {code}")
 
 
 async def mistakes(client):
-    """Every bad field is told at once, by its path."""
+    """Sends invalid requests. The refusal lists the path of every invalid field."""
     bad = {**web(-1), "memory": 16, "action": {"run": {"path": ""}}}
     refused = await refusal("InvalidRequest", client.command("lrp.desire", bad))
     assert {field["field"] for field in refused.fields} >= {"body.instances", "body.memory"}, refused.fields
@@ -172,13 +172,13 @@ async def mistakes(client):
 
 
 async def pages(client):
-    """Pages of one row each have the rows of one page, and are all of one position."""
+    """Reads a list in pages of one row."""
     paged = [row["index"] async for row in client.rows("instance.list", process_guid="py-web", limit=1)]
     assert paged == [0, 1, 2], paged
 
 
 async def task(client):
-    """A task, its outcome, and the note that it was taken."""
+    """Runs a task, reads its result, and resolves it."""
     await client.command(
         "task.desire",
         {
@@ -199,7 +199,7 @@ async def task(client):
 
 
 async def remove(client):
-    """It shall run no more, and then there is nothing of it."""
+    """Removes the process, and waits until no instance is left."""
     done = await client.command("lrp.remove", {"process_guid": "py-web"})
     position = done["position"]
     while True:
