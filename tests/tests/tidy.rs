@@ -1,16 +1,19 @@
-//! What the compiler can't see: tables without a wildcard, files that belong to a module, crates that don't wait,
-//! words that mean unfinished work.
+//! Checks that the compiler does not make: tables without a wildcard, files that belong to a module, a core
+//! without async crates, and words that mark unfinished work.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use regex::{Regex, RegexSet};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-/// Every Rust file of the workspace, build output left out.
+/// Returns every Rust file of the workspace, without build output.
 fn sources() -> Vec<PathBuf> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("a folder").flatten() {
@@ -83,7 +86,7 @@ fn every_file_belongs_to_a_module() {
 }
 
 #[test]
-fn the_core_does_not_wait() {
+fn core_has_no_async_dependencies() {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--offline"])
         .args([
@@ -116,7 +119,7 @@ fn the_core_does_not_wait() {
 }
 
 #[test]
-fn nothing_is_left_open() {
+fn sources_contain_no_unfinished_work() {
     let words = ["todo!", "unimplemented!", "FIX\u{4d}E", "XX\u{58}", "dbg!(", "#[ignor\u{65}]"];
     let here = Path::new(file!()).file_name();
     for path in sources().iter().filter(|path| path.file_name() != here) {
@@ -129,7 +132,7 @@ fn nothing_is_left_open() {
     }
 }
 
-/// Every text of the repository that may point at a document: code, pages, stories.
+/// Returns every text file of the repository that may cite a document: code, pages, stories.
 fn texts() -> Vec<PathBuf> {
     let listed =
         Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root()).output();
@@ -139,7 +142,7 @@ fn texts() -> Vec<PathBuf> {
     listed.lines().filter(is_text).map(|path| root().join(path)).filter(|path| path.is_file()).collect()
 }
 
-/// A page of documentation by its path from the top of the repository.
+/// Returns the headings of a page, whose path is relative to the root of the repository.
 fn headings(page: &str) -> BTreeSet<String> {
     let text = read(&root().join(page));
     text.lines()
@@ -148,31 +151,34 @@ fn headings(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// How a heading is linked to: as `GitHub` does it.
+/// Returns the anchor of a heading, as `GitHub` generates it.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
 }
 
-/// What comments may name: the pages of documentation and the source documents, each with its headings.
+/// Returns the documents that comments may cite, with their headings: the pages of documentation and the
+/// source documents.
 fn documents() -> Vec<(String, BTreeSet<String>)> {
-    let pages = ["architecture", "audit", "clients", "glossary", "model", "operations", "using"]
-        .map(|page| format!("docs/{page}.md"))
-        .into_iter()
-        .chain(["tests/stories/README.md", "schemas/README.md", "CONTRIBUTING.md"].map(str::to_owned));
+    let cited = ["tests/stories/README.md", "CONTRIBUTING.md"].map(str::to_owned);
+    let under_docs = texts().into_iter().filter_map(|path| {
+        let page = path.strip_prefix(root()).expect("a file of the workspace").to_str()?.to_owned();
+        (page.starts_with("docs/") && page.ends_with(".md")).then_some(page)
+    });
+    let pages = under_docs.chain(cited);
     let mut documents: Vec<_> = pages.map(|page| (page.clone(), headings(&page))).collect();
-    let sources = read(&root().join("docs/sources.md")).replace("\n  ", " ").replace('`', "");
+    let sources = read(&root().join("docs/internals/sources.md")).replace("\n  ", " ").replace('`', "");
     for line in sources.lines() {
         if let Some((title, sections)) = line.strip_prefix("- *").and_then(|line| line.split_once("*: ")) {
             documents.push((title.to_owned(), sections.split(" · ").map(str::to_owned).collect()));
         }
     }
-    assert!(documents.len() > 10, "docs/sources.md lists no sections: {documents:?}");
+    assert!(documents.len() > 10, "docs/internals/sources.md lists no sections: {documents:?}");
     documents
 }
 
-/// A text as one line, without the marks of comments.
-fn joined(text: &str) -> String {
+/// Returns a text as one line, without comment markers.
+fn to_one_line(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.trim();
         let marks = ["//!", "///", "//", "#"];
@@ -181,7 +187,7 @@ fn joined(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ").replace(['*', '`'], "")
 }
 
-/// The sections of a document that a text names: `TITLE, "Section"`, or `"TITLE, Section"`.
+/// Returns the sections of a document that a text cites: `TITLE, "Section"`, or `"TITLE, Section"`.
 fn named<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
     let sections = text.match_indices(title).filter_map(|(at, _)| {
         let rest = text[at + title.len()..].strip_prefix(", ")?;
@@ -193,11 +199,11 @@ fn named<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_pointer_to_a_section_names_one_that_is_there() {
+fn cited_sections_exist() {
     let documents = documents();
     let mut seen = 0;
     for path in texts() {
-        let text = joined(&read(&path));
+        let text = to_one_line(&read(&path));
         for (title, sections) in &documents {
             for section in named(&text, title) {
                 let section = section.trim_end_matches(',');
@@ -210,7 +216,7 @@ fn a_pointer_to_a_section_names_one_that_is_there() {
 }
 
 #[test]
-fn a_link_leads_to_a_file_and_a_heading_that_are_there() {
+fn documentation_links_resolve() {
     for path in texts().iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let folder = path.parent().expect("a folder");
         let text = read(path);
@@ -232,7 +238,7 @@ fn a_link_leads_to_a_file_and_a_heading_that_are_there() {
 }
 
 #[test]
-fn a_page_names_only_files_that_are_there() {
+fn files_named_in_pages_exist() {
     let all = texts();
     let kinds = [".rs", ".toml", ".txt", ".md", ".csv", ".py"];
     for page in all.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
@@ -248,15 +254,182 @@ fn a_page_names_only_files_that_are_there() {
     }
 }
 
-/// Names by which documents were called that are not part of the repository.
+/// Rejects names of documents that are not part of the repository.
 #[test]
-fn nothing_points_outside_of_the_repository() {
+fn no_text_cites_external_documents() {
     let words = ["seed `\u{30}", "seed \u{30}", "DESIG\u{4e}", "the issu\u{65} "];
     for path in texts() {
         for (at, line) in read(&path).lines().enumerate() {
             for word in words {
                 assert!(!line.contains(word), "{}:{}: {word:?} in: {line}", path.display(), at + 1);
             }
+        }
+    }
+}
+
+/// A comment, a string literal of several words, or a paragraph of a document.
+struct Passage {
+    line: usize,
+    text: String,
+    is_doc: bool,
+}
+
+/// Comments and string literals of Rust source. Consecutive comment lines of one kind are one passage.
+fn passages_of_source(source: &str) -> Vec<Passage> {
+    let literal =
+        Regex::new(r##"(?s)(//[^\n]*)|r#".*?"#|"((?:[^"\\]|\\.)*)"|'(?:[^'\\\n]|\\(?:x..|u\{[^}]*\}|.))'"##)
+            .expect("a valid pattern");
+    let mut passages: Vec<Passage> = vec![];
+    let mut comment: Option<(usize, &str, Passage)> = None;
+    for found in literal.captures_iter(source) {
+        let whole = found.get(0).expect("a match");
+        let line = source[..whole.start()].matches('\n').count() + 1;
+        if let Some(text) = found.get(1) {
+            let marker = ["///", "//!", "//"].into_iter().find(|marker| text.as_str().starts_with(marker));
+            let marker = marker.expect("a comment begins with its marker");
+            let words = text.as_str()[marker.len()..].trim();
+            match &mut comment {
+                Some((last, before, passage)) if *last + 1 == line && *before == marker => {
+                    passage.text = format!("{} {words}", passage.text);
+                    *last = line;
+                }
+                Some(_) | None => {
+                    let passage = Passage { line, text: words.to_owned(), is_doc: marker != "//" };
+                    passages.extend(comment.replace((line, marker, passage)).map(|(.., passage)| passage));
+                }
+            }
+        } else if let Some(text) = found.get(2).filter(|text| text.as_str().split_whitespace().count() > 2) {
+            passages.push(Passage { line, text: text.as_str().to_owned(), is_doc: false });
+        }
+    }
+    passages.extend(comment.map(|(.., passage)| passage));
+    passages
+}
+
+/// Paragraphs, list items and table rows of a document, without fenced code.
+fn passages_of_document(text: &str) -> Vec<Passage> {
+    let (mut passages, mut is_fenced, mut is_open) = (Vec::<Passage>::new(), false, false);
+    for (at, line) in text.lines().map(str::trim).enumerate() {
+        is_fenced ^= line.starts_with("```");
+        let starts = line.starts_with(['-', '*', '|', '#', '>']) || line.starts_with(char::is_numeric);
+        match passages.last_mut() {
+            _ if is_fenced || line.is_empty() || line.starts_with("```") => is_open = false,
+            Some(passage) if is_open && !starts => passage.text = format!("{} {line}", passage.text),
+            Some(_) | None => {
+                passages.push(Passage { line: at + 1, text: line.to_owned(), is_doc: false });
+                is_open = true;
+            }
+        }
+    }
+    passages
+}
+
+/// The crate or folder that a file is counted for.
+fn part_of(path: &Path) -> String {
+    let path = path.strip_prefix(root()).expect("a file of the workspace");
+    let mut folders = path.iter().map(|folder| folder.to_string_lossy());
+    let top = folders.next().expect("a file").into_owned();
+    let is_nested = ["services", "lib", "tests"].contains(&top.as_str());
+    folders.next().filter(|_| is_nested).map_or(top.clone(), |second| format!("{top}/{second}"))
+}
+
+/// Forms of sentences that readers stumble over: CONTRIBUTING.md lists what to write in their place.
+const AWKWARD: [&str; 8] = [
+    r"^(What|How|Whether|Who|Whose|Which|Those|That|Of|It|Its|As|All)\b",
+    r"\b(somebody|nobody|whoever|whomever|anybody|who (asks?|asked|reads?|waits?|knows?|leads?))\b",
+    r"\b(is|are|was|were|be|been) (told|said|heard)\b|\b(tells?|says?|speaks?|hears?)\b",
+    r"\b(ought to|kept apart|walls|of late|lets? go|looked through)\b",
+    r"\b(shall|anew|meanwhile|thereby|whereby|as ever|any more|by then|by now)\b",
+    r"; (none|else): ",
+    r"\b(So long|So many|So much|Of (the|those|what|how))\b",
+    r"\b(what|whatever) (is|was|are|were|has|have|had|can|must|may|they|runs?|stands?|comes?|goes?)\b",
+];
+
+/// Awkward passages allowed in a crate or folder, in thousandths.
+const MAX_AWKWARD: usize = 25;
+
+/// Folders that are not counted yet.
+const NOT_COUNTED: [&str; 2] = ["services/simulation", "tests/stories"];
+
+#[test]
+fn prose_is_plain() {
+    let awkward = RegexSet::new(AWKWARD).expect("valid patterns");
+    let code = Regex::new("`[^`]*`").expect("a valid pattern");
+    let mut parts: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+    for path in texts() {
+        let name = path.display().to_string();
+        let passages = match path.extension().and_then(OsStr::to_str) {
+            _ if path.ends_with("tests/tests/tidy.rs") => continue,
+            Some("rs") => passages_of_source(&read(&path)),
+            Some("md") => passages_of_document(&read(&path)),
+            Some(_) | None => continue,
+        };
+        let (count, found) = parts.entry(part_of(&path)).or_default();
+        *count += passages.len();
+        let bad =
+            passages.into_iter().filter(|passage| awkward.is_match(&code.replace_all(&passage.text, "")));
+        found.extend(bad.map(|Passage { line, text, .. }| format!("{name}:{line}: {text}")));
+    }
+    let above = parts.into_iter().filter(|(part, (count, found))| {
+        !NOT_COUNTED.contains(&part.as_str()) && found.len() * 1000 > count * MAX_AWKWARD
+    });
+    let above: Vec<String> = above
+        .map(|(part, (count, found))| {
+            format!("{part}: {} of {count} passages:\n{}", found.len(), found.join("\n"))
+        })
+        .collect();
+    assert!(above.is_empty(), "{}", above.join("\n\n"));
+}
+
+#[test]
+fn doc_comments_are_noun_phrases_or_verbs() {
+    let question =
+        Regex::new(r"^(What|Who|Whose|How|When|Where|Why|Which|Whether)\b").expect("a valid pattern");
+    for part in sources().iter().map(|path| part_of(path)).collect::<BTreeSet<_>>() {
+        let counted = |path: &&PathBuf| part_of(path) == part && !NOT_COUNTED.contains(&part.as_str());
+        let all = sources();
+        let docs: Vec<Passage> = all
+            .iter()
+            .filter(counted)
+            .flat_map(|path| passages_of_source(&read(path)))
+            .filter(|passage| passage.is_doc)
+            .collect();
+        let bad: Vec<&str> =
+            docs.iter().map(|doc| doc.text.as_str()).filter(|text| question.is_match(text)).collect();
+        assert!(bad.len() * 100 <= docs.len() * 3, "{part}: {}", bad.join("\n"));
+    }
+}
+
+/// Names that say nothing where they are used.
+#[test]
+fn names_are_nouns_and_verbs_of_the_field() {
+    let vague = Regex::new(
+        r"\b(?:struct|enum|trait|type) (?:Told|Said|Seen|Asked|Shown|Heard|Held|Given|Taken|Known|Found|Done|Did|Does|Got|Of|Me|Whose|Which|Who|Own|Sought|Wanted|Gone|Left|Met|Made|Kept|Called|Watched|Fed|Ended|Decided|Folded)\b|\bfn (?:of|told|said)\b",
+    )
+    .expect("a valid pattern");
+    for path in sources().iter().filter(|path| !NOT_COUNTED.contains(&part_of(path).as_str())) {
+        for (at, line) in read(path).lines().enumerate() {
+            assert!(!vague.is_match(line), "{}:{}: {line}", path.display(), at + 1);
+        }
+    }
+}
+
+/// `missing_docs` is off, since fields and variants often need none; public types, traits and functions need one.
+#[test]
+fn public_items_are_documented() {
+    let public = Regex::new(r"^\s*pub (?:const |async |unsafe )*(?:struct|enum|trait|type|fn|mod) \w+.*")
+        .expect("a valid pattern");
+    let is_product = |path: &&PathBuf| path.components().any(|folder| folder.as_os_str() == "src");
+    for path in sources().iter().filter(is_product) {
+        let text = read(path);
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| public.is_match(line)) {
+            let before = lines[..at].iter().rev().map(|line| line.trim());
+            let above = before.take_while(|line| !line.is_empty() && !line.ends_with(['}', ';', '{']));
+            let mut above = above.peekable();
+            let is_module = line.trim_start().starts_with("pub mod") && line.ends_with(';');
+            let is_documented = above.any(|line| line.starts_with("///"));
+            assert!(is_module || is_documented, "{}:{}: {line}", path.display(), at + 1);
         }
     }
 }
